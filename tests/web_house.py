@@ -55,6 +55,8 @@ TREE: Final = (
         rule("System1/house", channel="dashboard", number=5),
     ),
 )
+ACCOUNTS: Final = {"house": ("bot:house", "open"), "door": ("bot:door", "pair"), "old-bot": ("bot:old", "pair")}
+"""Accounts of Telegram, with their endpoints and who may write; the last is paused."""
 DOOR: Final[Mapping[str, Policy]] = {"telegram/bot:door": "pair"}
 """An endpoint where strangers are held."""
 ANSWERS: Final[Mapping[str, str]] = {
@@ -119,6 +121,31 @@ async def submit_mail(server: Opened, raw: bytes) -> UUID:
     return UUID(answer.json()["request_id"])
 
 
+def write_accounts(directory: Path) -> None:
+    """As if `switchboard channels add` had written them."""
+    directory.mkdir(parents=True)
+    for name, (endpoint, strangers) in ACCOUNTS.items():
+        (directory / f"{name}.token").touch(mode=0o600)
+        (directory / f"{name}.token").write_text("123456:ABC-DEF")
+        (directory / f"{name}.toml").write_text(
+            f'channel = "telegram"\nendpoint = "telegram/{endpoint}"\nstrangers = "{strangers}"\n'
+            f'secrets.token.file = "{name}.token"\n'
+        )
+    (directory / "old-bot.paused").touch()
+
+
+async def _report_connectors(server: Opened) -> None:
+    """What the processes of accounts say of themselves."""
+    counters = {"received": 6, "sent": 5, "files": 1}
+    for endpoint, more in (
+        ("bot:house", {"state": "healthy", "counters": counters}),
+        ("bot:door", {"state": "degraded", "error_message": "Telegram answers slowly: 502 Bad Gateway", "lag_s": 95.0}),
+    ):
+        beat = {"channel": "telegram", "endpoint": endpoint, "instance_id": f"{endpoint}-1", "version": "0.1.0", **more}
+        answer = await server.http.post("/v1/connectors/heartbeat", json=beat)
+        assert answer.is_success, answer.text
+
+
 async def fill_house(server: Opened) -> dict[str, UUID]:
     """Messages of all kinds, and the ids of some, once all of it is settled."""
     ids: dict[str, UUID] = {}
@@ -151,6 +178,7 @@ async def fill_house(server: Opened) -> dict[str, UUID]:
         envelope_json("Hello, it is Noor from next door", endpoint="bot:door", sender="noor", thread="noor")
     )
     ids["stranger"] = UUID(stranger.json()["request_id"])
+    await _report_connectors(server)
     await eventually(lambda: _waits(server))
     await server.lab.database.run(_SPENT)
     await add_person(server)
@@ -179,9 +207,12 @@ class House:
 @asynccontextmanager
 async def open_house(database_url: str, data_dir: Path, **more: Any) -> AsyncIterator[House]:
     """A server with a worker, and what was written in the house."""
+    accounts = data_dir.parent / "channels.d"
+    write_accounts(accounts)
+    settings = {"models": MODELS, "channels_dir": accounts, **more}
     async with (
         ScriptedLlm(lambda _: Reply(text="Take the 09:38; it will be dry.")) as llm,
-        open_server(database_url, data_dir, tree=TREE, policies=DOOR, more={"models": MODELS, **more}) as server,
+        open_server(database_url, data_dir, tree=TREE, policies=DOOR, more=settings) as server,
         AsyncExitStack() as stack,
     ):
         models = Asked([spec("openai", llm.url, "m", timeout=20.0)])
@@ -227,5 +258,7 @@ async def ids_in_paths(house: House) -> dict[str, str]:
         "outbox_id:uuid": newest["outbox_id"],
         "task_id:uuid": newest["task_id"],
         "version:int": "1",
+        "name": "house",
+        "channel": "telegram",
         "n:int": "1",
     }

@@ -57,14 +57,18 @@ class TriedAccount(Struct, frozen=True):
     @property
     def hook_url(self) -> str | None:
         """Where its platform is to post events; None: it does not, or `public_url` is not set."""
-        hook = self.asked.manifest.hook
-        return self.account.hook_url if hook and hook(self.account) else None
+        return hook_url_of(self.asked.manifest, self.account)
 
     @property
     def to_do(self) -> str | None:
         """What is left to do at the platform."""
         to_do = self.asked.manifest.to_do
         return to_do(self.account, self.identity) if to_do else None
+
+
+def hook_url_of(manifest: Manifest, account: Account) -> str | None:
+    """Where the platform is to post events of the account; None: it does not, or `public_url` is not set."""
+    return account.hook_url if manifest.hook and manifest.hook(account) else None
 
 
 def require_room(settings: Settings, manifest: Manifest) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Final, Literal, get_args, get_origin
 
 from msgspec import Struct
@@ -92,6 +93,22 @@ def check_settings(manifest: Manifest, values: JsonObject) -> BaseModel:
         raise InvalidInput(wrong_setting(error, manifest.settings), field=field) from None
 
 
+def require_from_afar(manifest: Manifest, values: JsonObject) -> None:
+    """Check that no setting names a program or a file of this machine. Raises InvalidInput.
+
+    Whoever may add accounts over the network may not for that reason run programs here. Packages mark such settings
+    with `json_schema_extra={"local": True}`; paths count as marked.
+    """
+    for path, _ in _wanted_fields(manifest.settings, _is_local):
+        if _has_value(values, path):
+            name = ".".join(path)
+            raise InvalidInput(
+                f"{name} names a program or a file of the machine, and is set only there: "
+                f"switchboard channels add {manifest.name} --set {name}=…",
+                field=name,
+            )
+
+
 def put_given(values: JsonObject, given: str) -> None:
     """Put in a setting that was written as `NAME=VALUE`. Raises InvalidInput."""
     name, is_set, value = given.partition("=")
@@ -144,3 +161,9 @@ def _wanted_fields(
 def _is_worth_asking(setting: FieldInfo) -> bool:
     """Whether it should be thought of, though it can be left out."""
     return isinstance(setting.json_schema_extra, dict) and bool(setting.json_schema_extra.get("ask"))
+
+
+def _is_local(setting: FieldInfo) -> bool:
+    """Whether it names something of this machine."""
+    marked = isinstance(setting.json_schema_extra, dict) and bool(setting.json_schema_extra.get("local"))
+    return marked or Path in {setting.annotation, *get_args(setting.annotation)}

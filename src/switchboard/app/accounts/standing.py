@@ -41,7 +41,7 @@ class AccountFacts(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class AccountStanding:
-    """One account. Counts are None if no server runs, what its connector says also if it has never reported.
+    """One account. Counts are null if no server runs, what its connector says also if it has never reported.
 
     `account` as in `telegram/bot:123456`; `error` says what is wrong; `waiting` replies are to be sent, messages of
     strangers are `held`, events that could not be read `quarantined`, further processes `standing_by`.

@@ -33,7 +33,7 @@ from switchboard.store.people import audit
 from switchboard.store.people import strangers as store
 from switchboard.store.people.strangers import HeldMessage
 
-__all__ = ["HeldMessage", "PairingCode", "PairingService"]
+__all__ = ["Contact", "HeldMessage", "PairingCode", "PairingService"]
 
 PAIRING: Final = Action("pairing", OPERATOR)
 

@@ -35,7 +35,7 @@ class EmailAccountSettings(BaseModel, extra="forbid", frozen=True):
     display_name: str = ""
     user: str = ""
     """For signing in, if it is not the address."""
-    token_command: tuple[str, ...] = ()
+    token_command: Annotated[tuple[str, ...], Field(json_schema_extra={"local": True})] = ()
     """A program and its arguments; it prints an access token."""
     token_file: Path | None = None
     """The file of a sign-in by OAuth 2, which `switchboard channels add gmail` writes; beside that of the account."""

@@ -21,6 +21,7 @@ TAGS: Final[Mapping[str, str]] = {
     "teams": "Teams and their members, as they are in force.",
     "agents": "Remote butlers: heartbeats, quarantine and endpoints.",
     "models": "Models that classify messages: their state, cost and choices, and corrections of these.",
+    "channels": "Accounts of channels on the server's machine: add, test, pause and remove them. Operators only.",
     "pairing": "Who may write to restricted endpoints. Operators only.",
     "tasks": "What butlers say or do at a time, and what became of it. Operators only.",
     "people": "Which handles are one person, and in which groups that person is. Operators only.",

@@ -1,0 +1,396 @@
+"""Accounts of channels for the page and the API: listed, added, tested, paused, resumed and removed.
+
+Operators only. They are files in `channels_dir`, which `switchboard up` watches: a new account is connected within a
+second, and a paused one stays so over restarts. Every change is audited. Next: `adding.py`, `standing.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
+
+import structlog
+from msgspec import Struct
+
+from switchboard.app.access import OPERATOR, Access, Action, Principal
+from switchboard.app.accounts.adding import (
+    AskedAccount,
+    TriedAccount,
+    check_account,
+    hook_url_of,
+    keep_account,
+    try_account,
+)
+from switchboard.app.accounts.files import (
+    KeptSecret,
+    account_names,
+    find_new_file,
+    remove_account_files,
+    resume_account,
+)
+from switchboard.app.accounts.names import PREFIX
+from switchboard.app.accounts.questions import check_settings, require_from_afar
+from switchboard.app.accounts.standing import AccountFacts, AccountStanding, facts_of_connectors, find_standings
+from switchboard.app.accounts.tokens import lock_token, require_free, token_file
+from switchboard.app.connectors.pairing import PairingCode, PairingService
+from switchboard.app.ownership import read_ours
+from switchboard.app.runtime import Runtime
+from switchboard.connectors.kernel.accounts import Configured, connectable, manifest_of, read_account
+from switchboard.connectors.kernel.pausing import pause_account, paused_account
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.people.strangers import Policy, owner_by_code_mistake
+from switchboard.core.text.words import offer
+from switchboard.domain.errors import (
+    ConfigurationError,
+    Conflict,
+    InvalidInput,
+    NotFound,
+    SwitchboardError,
+    Unavailable,
+)
+from switchboard.domain.json_values import JsonObject
+from switchboard.ports.connector import Capabilities, Identity, Manifest, SignInRefused
+from switchboard.store.connectors import heartbeats
+from switchboard.store.connectors import standing as store
+from switchboard.store.connectors.standing import LastTraffic
+from switchboard.store.people import audit, tokens
+
+__all__ = ["ChannelAccounts", "LastTraffic", "PairingCode", "Policy"]
+
+CHANNEL_ACCOUNTS: Final = Action("channels", OPERATOR)
+_AT_A_TIME: Final = 4
+"""Sign-ins at platforms, each of which has a thread."""
+
+log = structlog.get_logger(__name__)
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class NewChannelAccount:
+    """What was entered for a new account. `settings` is a tree as in the account's file.
+
+    `owner_of`: the butler that the sender of the code will own.
+    """
+
+    channel: str
+    name: str
+    settings: JsonObject
+    secrets: Mapping[str, str] = field(repr=False)
+    strangers: Policy | None = None
+    owner_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddedAccount:
+    """An account that has signed in and is connected now.
+
+    `hook_url`: where its platform is to post events; `to_do`: what is left to do there; `pairing`: a code for the
+    person who added it, which this answer alone contains.
+    """
+
+    name: str
+    channel: str
+    endpoint: str
+    display_name: str
+    strangers: Policy
+    connects: bool
+    hook_url: str | None
+    to_do: str | None
+    pairing: PairingCode | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedAccount:
+    """Whom a secret belongs to: the account as in `telegram/bot:123456`."""
+
+    name: str
+    account: str
+    display_name: str
+
+
+class AccountsPlace(Struct, frozen=True):
+    """Where accounts are kept: the directory, the machine, and whether this process may write there."""
+
+    directory: str
+    machine: str
+    writable: bool
+
+
+class AccountView(Struct, frozen=True):
+    """One account with what belongs to it. `endpoint` is empty if it is not known yet.
+
+    `start`: what a code is sent with; `limits` are None if the package of its channel cannot be loaded. `hook_url` and
+    `to_do` as in `AddedAccount`.
+    """
+
+    standing: AccountStanding
+    title: str
+    channel: str
+    endpoint: str
+    policy: Policy
+    makes_owners: bool
+    start: str
+    limits: Capabilities | None
+    traffic: LastTraffic | None
+    hook_url: str | None
+    to_do: str | None
+
+
+class ChannelAccounts:
+    """The accounts in `channels_dir` of the machine on which this runs."""
+
+    def __init__(self, runtime: Runtime, access: Access, pairing: PairingService) -> None:
+        self._runtime = runtime
+        self._settings = runtime.settings
+        self._database = runtime.database
+        self._access = access
+        self._pairing = pairing
+        self._signing_in = asyncio.Semaphore(_AT_A_TIME)
+
+    def place(self) -> AccountsPlace:
+        """Where accounts are kept."""
+        directory = self._settings.channels_dir.absolute()
+        there = next(one for one in (directory, *directory.parents) if one.exists())
+        return AccountsPlace(str(directory), platform.node(), os.access(there, os.W_OK | os.X_OK))
+
+    async def standings(self, *, limit: int, cursor: str | None = None) -> tuple[list[AccountStanding], str | None]:
+        """A page of the accounts, by name, and the cursor of the next."""
+        names = [one for one in await asyncio.to_thread(account_names, self._settings) if one > (cursor or "")]
+        page = names[:limit]
+        found = await asyncio.to_thread(find_standings, self._settings, await self._find_facts(), page)
+        return found, page[-1] if len(names) > limit else None
+
+    async def standing(self, name: str) -> AccountStanding:
+        """One account. Raises NotFound."""
+        await asyncio.to_thread(self._find_file, name)
+        [found] = await asyncio.to_thread(find_standings, self._settings, await self._find_facts(), [name])
+        return found
+
+    async def describe(self, name: str) -> AccountView:
+        """One account with what belongs to it. Raises NotFound."""
+        standing = await self.standing(name)
+        channel, endpoint = split_account(standing.account)
+        known = self._runtime.channels[channel or standing.channel]
+        configured = await asyncio.to_thread(self._read_or_none, name)
+        manifest = None if configured is None else configured.manifest
+        self._runtime.policies.look()
+        return AccountView(
+            standing=standing,
+            title=standing.channel if manifest is None else manifest.platform,
+            channel=channel,
+            endpoint=endpoint,
+            policy=self._runtime.policies.get((channel, endpoint), "open"),
+            makes_owners=owner_by_code_mistake(known) is None,
+            start=f"{known.command_mark}start",
+            limits=None if manifest is None else manifest.capabilities,
+            traffic=(await self.traffic([standing])).get(standing.account or ""),
+            hook_url=None if configured is None else hook_url_of(configured.manifest, configured.account),
+            to_do=None if configured is None else _describe_to_do(configured, endpoint),
+        )
+
+    async def traffic(self, accounts: Sequence[AccountStanding]) -> Mapping[str, LastTraffic]:
+        """The last messages in and out, by account as in `telegram/bot:123456`."""
+        keys = [
+            (channel, endpoint) for channel, endpoint in (split_account(one.account) for one in accounts) if endpoint
+        ]
+        found = await store.last_traffic(self._database, keys)
+        return {"/".join(key): one for key, one in found.items()}
+
+    async def add(self, caller: Principal, wanted: NewChannelAccount) -> AddedAccount:
+        """Sign in, write the files of the account, and make a code for who added it.
+
+        Raises InvalidInput, Conflict, Unavailable; then nothing was written. No error holds a secret.
+        """
+        with_codes = await asyncio.to_thread(self._read_wanted, wanted)
+        tried = await self._try(with_codes)
+        await self._require_free(tried)
+        await asyncio.to_thread(self._keep, tried)
+        detail = {"name": wanted.name, "account": tried.endpoint, "strangers": with_codes.policy}
+        await audit.append(self._database, caller.name, "account:added", detail)
+        channel, endpoint = split_account(tried.endpoint)
+        by_code = with_codes.policy == "pair"
+        return AddedAccount(
+            name=wanted.name,
+            channel=channel,
+            endpoint=endpoint,
+            display_name=tried.identity.display_name,
+            strangers=with_codes.policy,
+            connects=with_codes.manifest.connects,
+            hook_url=tried.hook_url,
+            to_do=tried.to_do,
+            pairing=await self._pairing.code(caller, channel, endpoint, wanted.owner_of) if by_code else None,
+        )
+
+    async def check(self, caller: Principal, name: str) -> CheckedAccount:
+        """Sign in to the platform with the account's secret. Raises NotFound, InvalidInput, Conflict, Unavailable."""
+        file = await asyncio.to_thread(self._find_file, name)
+        account, identity = await self._in_thread(lambda: asyncio.run(check_account(self._settings, file)))
+        found = CheckedAccount(name, f"{account.manifest.channel}/{identity.endpoint}", identity.display_name)
+        await audit.append(self._database, caller.name, "account:tested", {"name": name, "account": found.account})
+        return found
+
+    async def pause(self, caller: Principal, name: str, reason: str | None = None) -> None:
+        """Disconnect an account until it is resumed, over all restarts. Raises NotFound, Conflict."""
+        file = await asyncio.to_thread(self._find_file, name)
+        await self._in_thread(lambda: pause_account(file))
+        await self._note(caller, "account:paused", name, reason)
+
+    async def resume(self, caller: Principal, name: str, reason: str | None = None) -> None:
+        """Let a paused account go on where it stopped. Raises NotFound, Conflict."""
+        file = await asyncio.to_thread(self._find_file, name)
+        await self._in_thread(lambda: resume_account(file))
+        await self._note(caller, "account:resumed", name, reason)
+
+    async def remove(self, caller: Principal, name: str, reason: str | None = None) -> None:
+        """Take an account out of service, with its secret and its token. Raises NotFound, Conflict."""
+        file = await asyncio.to_thread(self._find_file, name)
+        try:
+            with paused_account(file):  # then the end of its process is no accident, and no process takes a new token
+                async with lock_token(token_file(self._settings, name)):
+                    if name in await self._served():
+                        await self._access.revoke(caller, f"{PREFIX}{name}")
+        except ConfigurationError as error:
+            raise Conflict(error.message) from error
+        await self._in_thread(lambda: remove_account_files(self._settings, file))
+        await self._note(caller, "account:removed", name, reason)
+
+    def _find_file(self, name: str) -> Path:
+        """The file of an account, which is one that the directory lists: no name leads elsewhere. Raises NotFound."""
+        if name not in account_names(self._settings):
+            raise NotFound(f"there is no account {name[:64]!r} in {self._settings.channels_dir.absolute()}")
+        return self._settings.channels_dir / f"{name}.toml"
+
+    def _read_or_none(self, name: str) -> Configured | None:
+        with suppress(ConfigurationError):
+            return read_account(self._find_file(name), read_ours, self._settings.public_url)
+        return None
+
+    def _read_wanted(self, wanted: NewChannelAccount) -> AskedAccount:
+        """What was entered, checked without the platform. Raises InvalidInput, Conflict."""
+        manifest = find_manifest(wanted.channel)
+        find_new_file(self._settings, wanted.name)
+        secrets = _read_secrets(manifest, wanted.secrets)
+        require_from_afar(manifest, wanted.settings)
+        values = check_settings(manifest, wanted.settings)
+        asked = AskedAccount(manifest, wanted.name, values, secrets, wanted.strangers)
+        if wanted.owner_of is not None:
+            require_owner_possible(asked)
+        return asked
+
+    async def _try(self, asked: AskedAccount) -> TriedAccount:
+        secrets = [one.value for one in asked.secrets.values()]
+        return await self._in_thread(lambda: asyncio.run(try_account(self._settings, asked)), secrets)
+
+    async def _require_free(self, tried: TriedAccount) -> None:
+        try:
+            require_free(await self._served(), tried.asked.name, tried.endpoint)
+        except SignInRefused as error:
+            raise Conflict(error.message) from error
+
+    def _keep(self, tried: TriedAccount) -> None:
+        find_new_file(self._settings, tried.asked.name)  # another request may have written it meanwhile
+        try:
+            keep_account(tried)
+        except ConfigurationError as error:
+            raise Conflict(error.message) from error
+
+    async def _in_thread(self, work: Callable[[], _T], secrets: Sequence[str] = ()) -> _T:
+        """Done beside the server's loop: packages of platforms import their SDKs, and may be slow.
+
+        Its errors are ours, and hold no secret. Raises InvalidInput, Conflict, Unavailable.
+        """
+        async with self._signing_in:
+            try:
+                return await asyncio.to_thread(work)
+            except SignInRefused as error:
+                raise InvalidInput(_without(secrets, error.message), code="sign_in_refused", field="secrets") from None
+            except ConfigurationError as error:
+                raise Conflict(_without(secrets, error.message)) from None
+            except SwitchboardError as error:
+                error.message = _without(secrets, error.message)
+                error.args = (error.message,)
+                raise error from None
+            except OSError as error:
+                raise Conflict(f"{error.filename or self._settings.channels_dir}: {error.strerror}") from None
+            except Exception as error:  # it is the code of others, and what it says may hold the secret
+                kind = type(error).__name__
+                log.warning("sign-in failed", kind=kind)
+                raise Unavailable(f"the package of the channel failed with the error {kind}") from None
+
+    async def _note(self, caller: Principal, action: str, name: str, reason: str | None) -> None:
+        detail = {"name": name} | ({"reason": reason} if reason else {})
+        await audit.append(self._database, caller.name, action, detail)
+
+    async def _served(self) -> Mapping[str, str]:
+        """The accounts with a token, as in `{"house": "telegram/bot:123456"}`."""
+        return {
+            one.name.removeprefix(PREFIX): f"{one.channel}/{one.endpoint}"
+            for one in await tokens.list_tokens(self._database)
+            if one.role == "connector" and one.revoked_at is None and one.name.startswith(PREFIX)
+        }
+
+    async def _find_facts(self) -> AccountFacts:
+        connectors, standing_by = facts_of_connectors(await heartbeats.list_connectors(self._database))
+        work: dict[str, Counter[str]] = {"waiting": Counter(), "held": Counter(), "quarantined": Counter()}
+        for one in await store.open_work(self._database):
+            work[one.kind][f"{one.channel}/{one.endpoint}"] = one.number
+        return AccountFacts(await self._served(), connectors, Counter(standing_by), **work)
+
+
+def find_manifest(channel: str) -> Manifest:
+    """The manifest of a channel that can be connected. Raises InvalidInput."""
+    known = connectable()
+    if channel not in known:
+        raise InvalidInput(f"there is no channel {channel[:64]!r} to connect{offer(channel, known)}", field="channel")
+    try:
+        return manifest_of(channel)
+    except ConfigurationError as error:
+        raise InvalidInput(error.message, field="channel") from error
+
+
+def _describe_to_do(account: Configured, endpoint: str) -> str | None:
+    to_do = account.manifest.to_do
+    return to_do(account.account, Identity(endpoint)) if to_do else None
+
+
+def split_account(account: str | None) -> tuple[str, str]:
+    """Channel and endpoint of `telegram/bot:123456`."""
+    channel, _, endpoint = (account or "").partition("/")
+    return channel, endpoint
+
+
+def require_owner_possible(asked: AskedAccount) -> None:
+    """Check that a code can make its sender an owner. Raises InvalidInput."""
+    from_channel = owner_by_code_mistake(CHANNELS[asked.manifest.channel])
+    if from_channel:
+        raise InvalidInput(from_channel, field="owner_of")
+    if asked.policy != "pair":
+        raise InvalidInput(
+            f"owners are made by a code, and none is needed where strangers is {asked.policy}", field="owner_of"
+        )
+
+
+def _read_secrets(manifest: Manifest, given: Mapping[str, str]) -> Mapping[str, KeptSecret]:
+    """Those that were entered. Raises InvalidInput."""
+    known = {one.name: one for one in manifest.secrets}
+    if unknown := sorted(given.keys() - known.keys()):
+        raise InvalidInput(f"the channel has no secret {unknown[0][:64]!r}{offer(unknown[0], known)}", field="secrets")
+    found = {name: KeptSecret(value.strip()) for name, value in given.items() if value.strip()}
+    for secret in manifest.secrets:
+        if not secret.optional and secret.name not in found:
+            raise InvalidInput(f"{secret.name} is missing: {secret.what}", field=secret.name)
+    return found
+
+
+def _without(secrets: Sequence[str], text: str) -> str:
+    """The text, in which a platform or its package may have repeated a secret."""
+    for secret in secrets:
+        text = text.replace(secret, "…")
+    return text

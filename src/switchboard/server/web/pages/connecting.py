@@ -1,0 +1,132 @@
+"""Connections, adding one: what can be connected, and the form of a channel, made of its manifest.
+
+A secret that is entered goes into the file of the account, and nowhere else: a form that is shown again has lost it.
+Next: `app/accounts/offers.py`, `app/accounts/service.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Final, get_args
+
+from starlette.responses import Response
+
+from switchboard.app.accounts.offers import ChannelOffer, butlers_with_tools, find_offer, list_offers
+from switchboard.app.accounts.questions import put_given, put_value, read_value
+from switchboard.app.accounts.service import CHANNEL_ACCOUNTS, NewChannelAccount, Policy
+from switchboard.domain.errors import InvalidInput, SwitchboardError, Unauthenticated
+from switchboard.domain.json_values import JsonObject
+from switchboard.server.http.channels import CHANNEL_ACCOUNT_SERVICE
+from switchboard.server.web.forms import NOTHING_ENTERED, Entered
+from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.pages.connections import SHOWN_CODES
+from switchboard.server.web.visit import Visit
+
+_FRESH: Final = timedelta(minutes=10)
+"""After its sign-in, a browser adds accounts for so long without being asked who it is."""
+_POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
+_TOKEN: Final = "operator_token"  # noqa: S105  the name of a field
+
+
+async def show_offers(visit: Visit) -> Response:
+    """What can be connected, the easiest first."""
+    return visit.page("connect.html", offers=list_offers(), place=visit.services.of(CHANNEL_ACCOUNT_SERVICE).place())
+
+
+async def show_offer(visit: Visit) -> Response:
+    """How to get an account of a channel, and its form."""
+    return _show_offer(visit, find_offer(_channel_in(visit)), NOTHING_ENTERED)
+
+
+def _show_offer(visit: Visit, offer: ChannelOffer, entered: Entered) -> Response:
+    return visit.page(
+        "connect_account.html",
+        entered.status,
+        offer=offer,
+        owners=butlers_with_tools(visit.services.runtime) if offer.makes_owners else [],
+        place=visit.services.of(CHANNEL_ACCOUNT_SERVICE).place(),
+        is_fresh=_is_fresh(visit),
+        policies=_POLICIES,
+        entered=entered,
+    )
+
+
+async def add_connection(visit: Visit, fields: Fields) -> Response:
+    """Sign in with what was entered; if the platform accepts it, it is connected."""
+    offer = find_offer(_channel_in(visit))
+    secrets = {one.name: fields.get(f"secret.{one.name}", "") for one in offer.secrets}
+    try:
+        await _require_fresh(visit, fields)
+        wanted = NewChannelAccount(
+            channel=offer.name,
+            name=fields.get("name", "").strip() or offer.name,
+            settings=_read_settings(offer, fields),
+            secrets=secrets,
+            strangers=_read_policy(fields),
+            owner_of=fields.get("owner_of") or None,
+        )
+        added = await visit.services.of(CHANNEL_ACCOUNT_SERVICE).add(visit.caller, wanted)
+    except SwitchboardError as error:
+        return _show_offer(visit, offer, Entered(_without_secrets(fields, secrets.values()), error))
+    if added.pairing is not None:
+        visit.services.of(SHOWN_CODES).keep(visit.session.session_id, added.pairing)
+    return visit.go(f"/connections/accounts/{added.name}?done=added")
+
+
+def _is_fresh(visit: Visit) -> bool:
+    return datetime.now(UTC) - visit.session.created_at < _FRESH
+
+
+async def _require_fresh(visit: Visit, fields: Fields) -> None:
+    """Whoever finds a browser that is signed in may not connect it to accounts of theirs. Raises InvalidInput."""
+    if _is_fresh(visit):
+        return
+    try:
+        caller = await visit.services.access.authenticate(f"Bearer {fields.get(_TOKEN, '').strip()}")
+    except Unauthenticated:
+        raise InvalidInput(
+            "you signed in more than ten minutes ago: enter the operator's token too, or sign in again with a new "
+            "link from `switchboard open`",
+            field=_TOKEN,
+        ) from None
+    await visit.services.access.check(caller, CHANNEL_ACCOUNTS)
+
+
+def _read_settings(offer: ChannelOffer, fields: Fields) -> JsonObject:
+    """The tree of settings. Raises InvalidInput."""
+    values: JsonObject = {}
+    for question in offer.questions:
+        if typed := fields.get(f"set.{question.name}", "").strip():
+            put_value(values, question.path, read_value(typed))
+    for line in fields.get("more", "").splitlines():
+        if line.strip():
+            put_given(values, line.strip())
+    return values
+
+
+def _read_policy(fields: Fields) -> Policy | None:
+    typed = fields.get("strangers", "")
+    found = next((one for one in _POLICIES if one == typed), None)
+    if typed and found is None:
+        raise InvalidInput(f"who may write is one of: {', '.join(_POLICIES)}", field="strangers")
+    return found
+
+
+def _without_secrets(fields: Fields, secrets: Iterable[str]) -> Fields:
+    """What may be shown again: no secret, also where one was entered into another field."""
+    hidden = {one.strip() for one in (*secrets, fields.get(_TOKEN, "")) if one.strip()}
+    shown = {name: value for name, value in fields.items() if name != _TOKEN and not name.startswith("secret.")}
+    return {name: value for name, value in shown.items() if not any(one in value for one in hidden)}
+
+
+def _channel_in(visit: Visit) -> str:
+    return str(visit.request.path_params["channel"])
+
+
+_FORM: Final = "/connections/add/{channel}"
+PAGES: Final = (
+    WebPage("/connections/add", show_offers, CHANNEL_ACCOUNTS),
+    WebPage(_FORM, show_offer, CHANNEL_ACCOUNTS),
+    WebForm(_FORM, add_connection, CHANNEL_ACCOUNTS),
+)

@@ -1,0 +1,217 @@
+"""Connections: the accounts of channels, how each is, and what one does with it.
+
+Next: `app/accounts/service.py`; `connecting.py` beside it adds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import quote
+from uuid import UUID
+
+from msgspec import Struct
+from starlette.responses import Response
+
+from switchboard.app.access import Principal
+from switchboard.app.accounts.offers import butlers_with_tools
+from switchboard.app.accounts.service import CHANNEL_ACCOUNTS, ChannelAccounts, PairingCode
+from switchboard.app.connectors.pairing import CODE_VALID, Contact
+from switchboard.app.messages.views import MessageView
+from switchboard.domain.errors import SwitchboardError
+from switchboard.server.http.channels import CHANNEL_ACCOUNT_SERVICE
+from switchboard.server.http.pairing import PAIRING_SERVICE
+from switchboard.server.services import ServiceFactory
+from switchboard.server.web.forms import NOTHING_ENTERED, Entered, line_from
+from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.visit import Visit
+
+_ROWS: Final = 50
+_LAST: Final = 5
+_MOST_CODES: Final = 100
+_OUTCOMES: Final = {
+    "added": "Added: the platform has accepted the secret, and the account is being connected.",
+    "tested": "The platform accepts the secret.",
+    "paused": "Paused: nothing is received or sent there until you resume it. What arrives waits at the platform.",
+    "resumed": "Resumed: it goes on where it stopped, within a second or two.",
+    "allowed": "On the list: their messages are answered from now on.",
+    "removed": "Removed, with its secret. Its messages stay.",
+}
+
+
+class ShownCodes:
+    """Codes that this process made for visitors, until they are too old: only answers contain them, no table does."""
+
+    def __init__(self) -> None:
+        self._codes: dict[tuple[UUID, str, str], PairingCode] = {}
+
+    def keep(self, session_id: UUID, code: PairingCode) -> None:
+        """Show it to this session, in place of an older one of the account."""
+        now = datetime.now(UTC)
+        fresh = {key: one for key, one in self._codes.items() if one.expires_at > now}
+        self._codes = dict([*fresh.items()][-_MOST_CODES:])
+        self._codes[session_id, code.channel, code.endpoint] = code
+
+    def find(self, session_id: UUID, account: tuple[str, str], messages: Sequence[MessageView]) -> PairingCode | None:
+        """The code, unless it is too old, or one was used since."""
+        code = self._codes.get((session_id, *account))
+        if code is None or code.expires_at <= datetime.now(UTC):
+            return None
+        made_at = code.expires_at - CODE_VALID
+        return None if any(one.is_code and one.received_at > made_at for one in messages) else code
+
+
+SHOWN_CODES: Final = ServiceFactory(lambda _: ShownCodes())
+
+
+class FirstMessage(Struct, frozen=True):
+    """The newest message of an account that a butler has answered; `who` wrote it, by the name on the platform."""
+
+    message: MessageView
+    who: str
+    butler: str
+
+
+async def show_connections(visit: Visit) -> Response:
+    """All accounts, by name."""
+    accounts = visit.services.of(CHANNEL_ACCOUNT_SERVICE)
+    found, following = await accounts.standings(limit=_ROWS, cursor=visit.asked("cursor"))
+    return visit.page(
+        "connections.html",
+        accounts=found,
+        traffic_of=await accounts.traffic(found),
+        following=following,
+        place=accounts.place(),
+        outcome=_OUTCOMES.get(visit.asked("done") or ""),
+    )
+
+
+async def show_connection(visit: Visit) -> Response:
+    """One, with what waits and what came last."""
+    return await _show_connection(visit, NOTHING_ENTERED)
+
+
+async def _show_connection(visit: Visit, entered: Entered) -> Response:
+    accounts = visit.services.of(CHANNEL_ACCOUNT_SERVICE)
+    view = await accounts.describe(_name_in(visit))
+    messages = await _last_messages(visit, view.channel, view.endpoint)
+    code = visit.services.of(SHOWN_CODES).find(visit.session.session_id, (view.channel, view.endpoint), messages)
+    return visit.page(
+        "connection.html",
+        entered.status,
+        view=view,
+        account=view.standing,
+        messages=messages,
+        first=await _first_answered(visit, messages),
+        code=code,
+        place=accounts.place(),
+        owners=butlers_with_tools(visit.services.runtime) if view.makes_owners else [],
+        entered=entered,
+        outcome=_OUTCOMES.get(visit.asked("done") or ""),
+    )
+
+
+async def _last_messages(visit: Visit, channel: str, endpoint: str) -> list[MessageView]:
+    if not endpoint:
+        return []
+    found, _ = await visit.services.views.messages(
+        visit.caller, limit=_LAST, cursor=None, channel=channel, endpoint=endpoint
+    )
+    return list(found)
+
+
+async def _first_answered(visit: Visit, messages: Sequence[MessageView]) -> FirstMessage | None:
+    answered = (one for one in messages if one.state == "answered" and one.went_to and not one.is_code)
+    if (message := next(answered, None)) is None:
+        return None
+    envelope = (await visit.services.views.message(visit.caller, message.request_id)).envelope
+    return FirstMessage(message, envelope["sender"].get("display_name") or message.sender, message.went_to[0])
+
+
+async def check_connection(visit: Visit, _: Fields) -> Response:
+    """Sign in at the platform with the secret that is there."""
+    return await _change(visit, NOTHING_ENTERED, "tested", ChannelAccounts.check)
+
+
+_Change = Callable[[ChannelAccounts, Principal, str], Awaitable[object]]
+
+
+async def _change(visit: Visit, entered: Entered, done: str, change: _Change) -> Response:
+    try:
+        await change(visit.services.of(CHANNEL_ACCOUNT_SERVICE), visit.caller, _name_in(visit))
+    except SwitchboardError as error:
+        return await _show_connection(visit, Entered(entered.fields, error))
+    return visit.go(f"{_address_of(visit)}?done={done}")
+
+
+def _reasoned_form(
+    done: str, change: Callable[[ChannelAccounts, Principal, str, str], Awaitable[None]]
+) -> Callable[[Visit, Fields], Awaitable[Response]]:
+    """A form with a reason, which changes an account."""
+
+    async def act(visit: Visit, fields: Fields) -> Response:
+        try:
+            reason = line_from(fields, "reason", "the reason")
+        except SwitchboardError as error:
+            return await _show_connection(visit, Entered(fields, error))
+        return await _change(
+            visit, Entered(fields), done, lambda accounts, caller, name: change(accounts, caller, name, reason)
+        )
+
+    return act
+
+
+async def remove_connection(visit: Visit, fields: Fields) -> Response:
+    """Take it out of service; its page is gone afterwards."""
+    try:
+        reason = line_from(fields, "reason", "the reason")
+        await visit.services.of(CHANNEL_ACCOUNT_SERVICE).remove(visit.caller, _name_in(visit), reason)
+    except SwitchboardError as error:
+        return await _show_connection(visit, Entered(fields, error))
+    return visit.go("/connections?done=removed")
+
+
+async def make_code(visit: Visit, fields: Fields) -> Response:
+    """Make a code by which one person gets in; shown to this session alone."""
+    try:
+        view = await visit.services.of(CHANNEL_ACCOUNT_SERVICE).describe(_name_in(visit))
+        code = await visit.services.of(PAIRING_SERVICE).code(
+            visit.caller, view.channel, view.endpoint, fields.get("owner_of") or None
+        )
+    except SwitchboardError as error:
+        return await _show_connection(visit, Entered(fields, error))
+    visit.services.of(SHOWN_CODES).keep(visit.session.session_id, code)
+    return visit.go(_address_of(visit))
+
+
+async def allow_sender(visit: Visit, fields: Fields) -> Response:
+    """Put somebody on the list of those who may write."""
+    try:
+        view = await visit.services.of(CHANNEL_ACCOUNT_SERVICE).describe(_name_in(visit))
+        contact = Contact(view.channel, view.endpoint, "person", line_from(fields, "identity", "the address"))
+        await visit.services.of(PAIRING_SERVICE).allow(visit.caller, contact)
+    except SwitchboardError as error:
+        return await _show_connection(visit, Entered(fields, error))
+    return visit.go(f"{_address_of(visit)}?done=allowed")
+
+
+def _name_in(visit: Visit) -> str:
+    return str(visit.request.path_params["name"])
+
+
+def _address_of(visit: Visit) -> str:
+    return f"/connections/accounts/{quote(_name_in(visit), safe='')}"
+
+
+_ONE: Final = "/connections/accounts/{name}"
+PAGES: Final = (
+    WebPage("/connections", show_connections, CHANNEL_ACCOUNTS, "Connections"),
+    WebPage(_ONE, show_connection, CHANNEL_ACCOUNTS),
+    WebForm(f"{_ONE}/test", check_connection, CHANNEL_ACCOUNTS),
+    WebForm(f"{_ONE}/pause", _reasoned_form("paused", ChannelAccounts.pause), CHANNEL_ACCOUNTS),
+    WebForm(f"{_ONE}/resume", _reasoned_form("resumed", ChannelAccounts.resume), CHANNEL_ACCOUNTS),
+    WebForm(f"{_ONE}/remove", remove_connection, CHANNEL_ACCOUNTS),
+    WebForm(f"{_ONE}/code", make_code, CHANNEL_ACCOUNTS),
+    WebForm(f"{_ONE}/allow", allow_sender, CHANNEL_ACCOUNTS),
+)
