@@ -52,7 +52,8 @@ class Nginx:
 
     @property
     def tls(self) -> ssl.SSLContext:
-        return ssl.create_default_context(cafile=self.home / "cert.pem")
+        authority = self.home / "ca.pem"
+        return ssl.create_default_context(cafile=authority if authority.exists() else self.home / "cert.pem")
 
     @property
     def url(self) -> str:
@@ -60,14 +61,20 @@ class Nginx:
 
 
 @contextmanager
-def nginx(rules: str) -> Iterator[Nginx]:
-    """With these rules in its `server`, until the end; skips where it is not installed."""
+def nginx(rules: str, certificate: Path | None = None) -> Iterator[Nginx]:
+    """With these rules in its `server`, until the end; skips where it is not installed.
+
+    `certificate`: a directory with `cert.pem`, `key.pem` and the `ca.pem` that signed it; by default one is made.
+    """
     program, openssl = shutil.which("nginx") or shutil.which("/usr/sbin/nginx"), shutil.which("openssl")
     if program is None or openssl is None:
         pytest.skip("nginx or openssl is not installed (Debian: nginx-light, openssl)")
     with TemporaryDirectory() as directory:
         home = Path(directory)
-        _make_certificate(openssl, home)
+        if certificate is None:
+            _make_certificate(openssl, home)
+        else:
+            shutil.copytree(certificate, home, dirs_exist_ok=True)
         port = free_port()
         (home / "conf").write_text(_CONFIG.format(home=home, port=port, rules=rules), encoding="utf-8")
         process = subprocess.Popen([program, "-p", home, "-e", home / "error.log", "-c", home / "conf"])
