@@ -11,7 +11,6 @@ from typing import Final
 from urllib.parse import quote
 from uuid import UUID
 
-from msgspec import Struct
 from starlette.responses import Response
 
 from switchboard.app.access import Principal
@@ -24,6 +23,7 @@ from switchboard.server.http.channels import CHANNEL_ACCOUNT_SERVICE
 from switchboard.server.http.pairing import PAIRING_SERVICE
 from switchboard.server.services import ServiceFactory
 from switchboard.server.web.forms import NOTHING_ENTERED, Entered, line_from
+from switchboard.server.web.naming import name_senders
 from switchboard.server.web.page import Fields, WebForm, WebPage
 from switchboard.server.web.visit import Visit
 
@@ -65,14 +65,6 @@ class ShownCodes:
 SHOWN_CODES: Final = ServiceFactory(lambda _: ShownCodes())
 
 
-class FirstMessage(Struct, frozen=True):
-    """The newest message of an account that a butler has answered; `who` wrote it, by the name on the platform."""
-
-    message: MessageView
-    who: str
-    butler: str
-
-
 async def show_connections(visit: Visit) -> Response:
     """All accounts, by name."""
     accounts = visit.services.of(CHANNEL_ACCOUNT_SERVICE)
@@ -103,7 +95,8 @@ async def _show_connection(visit: Visit, entered: Entered) -> Response:
         view=view,
         account=view.standing,
         messages=messages,
-        first=await _first_answered(visit, messages),
+        names=await name_senders(visit, messages),
+        first=_first_answered(messages),
         code=code,
         place=accounts.place(),
         owners=butlers_with_tools(visit.services.runtime) if view.makes_owners else [],
@@ -121,12 +114,9 @@ async def _last_messages(visit: Visit, channel: str, endpoint: str) -> list[Mess
     return list(found)
 
 
-async def _first_answered(visit: Visit, messages: Sequence[MessageView]) -> FirstMessage | None:
-    answered = (one for one in messages if one.state == "answered" and one.went_to and not one.is_code)
-    if (message := next(answered, None)) is None:
-        return None
-    envelope = (await visit.services.views.message(visit.caller, message.request_id)).envelope
-    return FirstMessage(message, envelope["sender"].get("display_name") or message.sender, message.went_to[0])
+def _first_answered(messages: Sequence[MessageView]) -> MessageView | None:
+    """The newest one that a butler has answered."""
+    return next((one for one in messages if one.state == "answered" and one.went_to and not one.is_code), None)
 
 
 async def check_connection(visit: Visit, _: Fields) -> Response:
