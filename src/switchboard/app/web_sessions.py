@@ -8,6 +8,7 @@ session was opened with, so that `Access` decides what it may do. Next: `store/p
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from switchboard.app.access import OPERATOR, Access, Action, Principal
-from switchboard.domain.errors import Conflict, NotFound, Unavailable
+from switchboard.core.text.words import offer
+from switchboard.domain.errors import Conflict, InvalidInput, NotFound, Unavailable
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.people import audit
@@ -39,6 +41,7 @@ SESSION_LASTS: Final = timedelta(days=30)
 _TOUCH_AFTER: Final = timedelta(minutes=1)
 """A session is written to at most so often, however many pages are looked at."""
 _LABEL: Final = 100
+_MOST_KNOWN: Final = 1000
 
 
 class WebLink(Struct, frozen=True):
@@ -71,17 +74,20 @@ class WebSessions:
         self._database = database
         self._access = access
 
-    async def make_link(self, actor: Principal, name: str | None = None) -> WebLink:
+    async def make_link(self, actor: Principal, name: str | None = None, *, new: bool = False) -> WebLink:
         """A link that signs in once, as the token `name`, by default the caller's own.
 
-        Without a token of that name, one is made for a person who sees only what they write on the page. Raises
-        Conflict if the name is that of a token which opens no page.
+        `new`: for a new member of the household of that name, who chats and sees only their own messages. Raises
+        NotFound without such a token, so that a misspelt name makes nobody; Conflict if it opens no page, or is not
+        new.
         """
-        token = await store.token_named(self._database, actor.name if name is None else name)
-        if token is None and name is not None:
+        if new:
+            if name is None:
+                raise InvalidInput("a new member needs a name", field="name")
             token = (await self._access.issue(actor, Principal("connector", name, CHANNEL, name))).token
-        if token is None:
-            raise NotFound(f"there is no active token named {actor.name!r}; see `switchboard tokens list`")
+        else:
+            found = await store.token_named(self._database, actor.name if name is None else name)
+            token = found or await self._refuse_unknown(actor, name)
         if not opens_pages(token):
             raise Conflict(f"the token {token.name!r} opens no page; choose another name", field="name")
         secret = token_urlsafe(16)
@@ -90,6 +96,18 @@ class WebSessions:
             raise NotFound(f"the token {token.name!r} was revoked meanwhile")
         await audit.append(self._database, actor.name, "web:link", {"for": token.name})
         return WebLink(f"/ui/enter/{secret}", token.name, token.role, expires_at)
+
+    async def _refuse_unknown(self, actor: Principal, name: str | None) -> Token:
+        """Raises NotFound with those who are known."""
+        if name is None:
+            raise NotFound(f"there is no active token named {actor.name!r}; see `switchboard tokens list`")
+        tokens = [one for one in await self._access.tokens(_MOST_KNOWN) if one.revoked_at is None]
+        known = [one.name for one in tokens if opens_pages(one)]
+        raise NotFound(
+            f"nobody is called {name!r} here{offer(name, known)}; for a new member of the household, say that they are "
+            f"new: switchboard open --for {shlex.quote(name)} --new",
+            field="name",
+        )
 
     async def link_owner(self, secret: str) -> Token | None:
         """Whom the link signs in; None: it was used, is too old, or never existed. It is not used up."""

@@ -5,7 +5,7 @@ Called by `main.py`. Next: `app/web_sessions.py`.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 from urllib.parse import urlencode
 
 import typer
@@ -16,6 +16,11 @@ from switchboard.cli.output import Json, errors, show, table, wants_json, when
 from switchboard.cli.rules.options import reason_for
 from switchboard.domain.errors import InvalidInput, NotFound
 
+_MAY: Final = {
+    "operator": "sees and decides everything",
+    "approver": "decides what butlers ask",
+    "connector": "chats, and sees only their own messages",
+}
 app = typer.Typer(help="Who is signed in on the page: list browsers, sign one out.", no_args_is_help=True)
 
 
@@ -25,18 +30,21 @@ def open_page(
         str | None,
         typer.Option("--for", help="For somebody else: a person who sees what they write themselves, or an approver."),
     ] = None,
+    new: Annotated[
+        bool, typer.Option("--new", help="With --for: a new member, who chats and sees only their own messages.")
+    ] = False,
 ) -> None:
     """Make a link that signs in on the page: once, within ten minutes.
 
-    Open it in a browser; its button signs in. It is made for the token of this command, or with --for NAME for the
-    token of that name. If there is none, one is made for a person who sees only what they write on the page.
+    Open it in a browser; its button signs in. It is made for the token of this command, or with --for NAME for somebody
+    else: a member of the household, or an approver. The first link of a member is made with --new.
     """
-    made = ask(lambda client: client.post("/v1/web/links", {} if name is None else {"name": name}))
+    asked = ({} if name is None else {"name": name}) | ({"new": True} if new else {})
+    made = ask(lambda client: client.post("/v1/web/links", asked))
     address = made["url"] or server_url(find_whereabouts()) + made["path"]
     if not wants_json():
-        errors().print(
-            f"signs in {made['name']} ({made['role']}), once, until {when(made['expires_at'])}:", style="dim"
-        )
+        who = f"{'the new member ' if new else ''}{made['name']}, who {_MAY[made['role']]}"
+        errors().print(f"signs in {who}; once, until {when(made['expires_at'])}:", style="dim", soft_wrap=True)
     show({**made, "url": address}, address)
 
 

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import html
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from uuid import UUID
 
+import httpx2
 import pytest
 
+from switchboard.app.approvals.service import ApprovalService
+from switchboard.domain.errors import Forbidden, NotFound
+from switchboard.domain.routing import Owner
+from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
 from tests.browser import DESK, PHONE, Tab
 from tests.hands import Scripted, at_work
 from tests.integration.test_approvals_interfaces import asking
 from tests.routing import butler, rule, team_of
-from tests.servers import Opened, open_server
+from tests.servers import NO_TLS, Opened, open_server
+from tests.waiting import eventually
 from tests.web_forms import enter, follow
-from tests.web_house import signed_in
+from tests.web_house import PIXEL, link_of, signed_in
 
 SIZES = pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
 TREE = (
-    (team_of(butler("house", "echo", owners=["dashboard:operator-1"]), butler("post", "echo"), "System4/root"),),
+    (
+        team_of(
+            butler("house", "model", models=["m"], owners=["dashboard:operator-1"]),
+            butler("post", "model", models=["m"]),
+            "System4/root",
+        ),
+    ),
     (rule("System1/house", channel="dashboard"),),
 )
 
@@ -29,7 +45,7 @@ async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
     """A server whose butler asks."""
     async with (
         open_server(database_url, tmp_path / "data", tree=TREE) as opened,
-        at_work(opened.lab.worker({"echo": Scripted(asking)})),
+        at_work(opened.lab.worker({"model": Scripted(asking)})),
     ):
         yield opened
 
@@ -50,7 +66,7 @@ async def test_without_script_one_writes_decides_and_reads_the_answer(
 ) -> None:
     async with signed_in(chromium, server, size, script=False) as tab:
         await tab.open(f"{server.url}/ui/chat")
-        assert "You write as operator-1, to house." in await tab.text()
+        assert "You write as operator-1, to house. house uses all its tools for you." in await tab.text()
         await enter(tab, "#text", "pay 40 €")
         await follow(tab, ".box button")
         await reload_until(tab, "document.querySelector('.asked .decide') !== null")
@@ -68,3 +84,136 @@ async def test_without_script_one_writes_decides_and_reads_the_answer(
         assert tab.troubles == []
     told = await server.lab.database.rows("select channel, endpoint, sender from message_inbox")
     assert [tuple(one) for one in told] == [("dashboard", "operator-1", "operator-1")] * 2
+
+
+@asynccontextmanager
+async def member(server: Opened, name: str) -> AsyncIterator[httpx2.AsyncClient]:
+    """Somebody of the household who has signed in, without a browser."""
+    async with httpx2.AsyncClient(
+        base_url=server.url, verify=NO_TLS, timeout=30, headers={"origin": server.url}
+    ) as http:
+        await http.post((await link_of(server, name)).removeprefix(server.url))
+        yield http
+
+
+def fields_of(page: str, action: str) -> dict[str, str]:
+    """What is hidden in the first form that is posted there."""
+    form = page.partition(f'action="/ui{action}"')[2].partition("</form>")[0]
+    return dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form))
+
+
+async def send(
+    http: httpx2.AsyncClient, text: str, fields: Mapping[str, str] | None = None, files: Sequence[Any] = ()
+) -> httpx2.Response:
+    """Post the form of a new conversation, or those fields again."""
+    fields = fields or fields_of((await http.get("/ui/chat?thread=new")).text, "/chat/send")
+    parts = [
+        *((name, (None, value)) for name, value in {**fields, "text": text}.items()),
+        *(("files", f) for f in files),
+    ]
+    return await http.post("/ui/chat/send", files=parts)
+
+
+async def settled_page(http: httpx2.AsyncClient, text: str) -> str:
+    """The page Chat, once it says so."""
+
+    async def says() -> bool:
+        return text in (await http.get("/ui/chat")).text
+
+    await eventually(says)
+    return (await http.get("/ui/chat")).text
+
+
+async def test_a_form_that_is_sent_twice_is_one_message(server: Opened) -> None:
+    async with member(server, "ann") as http:
+        fields = fields_of((await http.get("/ui/chat?thread=new")).text, "/chat/send")
+        sent = await asyncio.gather(*(send(http, "ask which colour?", fields) for _ in range(3)))
+        assert {one.status_code for one in sent} == {303}
+        assert len({one.headers["location"] for one in sent}) == 1
+    assert await server.lab.count("select count(*) from message_inbox") == 1
+
+
+async def test_a_member_sees_and_decides_their_own(server: Opened) -> None:
+    async with member(server, "ann") as ann, member(server, "ben") as ben:
+        first = await ann.get("/ui/", follow_redirects=True)
+        assert str(first.url).endswith("/ui/chat")
+        assert re.findall(r'<li><a href="/ui(/\w+)"', first.text) == ["/chat", "/messages"]
+        assert "You chat, and see only your own messages." in first.text
+        await send(ann, "ask which colour?")
+        page = await settled_page(ann, "1. <bdi")
+        path = re.search(r'action="/ui(/chat/approvals/[^"]+/answer)"', page)
+        assert path is not None
+        request_id, fields = (
+            str(await server.lab.database.value("select request_id from message_inbox")),
+            fields_of(page, path[1]),
+        )
+
+        assert "which colour" not in (await ben.get("/ui/chat")).text
+        for address in (f"/ui/chat/{request_id}", f"/ui/chat/{request_id}/stream", f"/ui/messages/{request_id}"):
+            assert (await ben.get(address)).status_code == 404, address
+        for action in (path[1], f"/chat/{request_id}/stop"):
+            own = fields_of((await ben.get("/ui/chat")).text, "/chat/send")
+            assert (await ben.post(f"/ui{action}", data={**own, **fields})).status_code == 403, (
+                "a form of another session"
+            )
+        assert (await server.lab.count("select count(*) from awaited where decided_at is not null")) == 0
+
+        assert (await ann.post(f"/ui{path[1]}", data={**fields, "text": "2", "digest": "0" * 64})).status_code == 409
+        assert (await ann.post(f"/ui{path[1]}", data={**fields, "text": "2"})).status_code == 303
+        await settled_page(ann, "answered blue")
+
+        await send(ann, "pay 40 €")
+        page = await settled_page(ann, "Somebody who may decide this is asked")
+        assert "/approve" not in page
+        assert '"dashboard:ann"' in html.unescape(page)
+
+
+async def test_only_the_person_who_was_asked_and_owns_the_butler_decides(server: Opened) -> None:
+    async with member(server, "ann") as ann:
+        await send(ann, "pay 40 €")
+        await settled_page(ann, "Somebody who may decide this is asked")
+    [asked] = (await server.http.get("/v1/approvals")).json()["approvals"]
+    service, approval_id, digest = (
+        ApprovalService(server.switchboard.runtime),
+        UUID(asked["approval_id"]),
+        asked["digest"],
+    )
+    for person, error in ((Owner("dashboard", "ann", "ann"), Forbidden), (Owner("dashboard", "ben", "ben"), NotFound)):
+        with pytest.raises(error):
+            await service.decide_as_asked(person, approval_id, "approve", "", digest)
+
+
+async def test_files_go_both_ways(database_url: str, tmp_path: Path) -> None:
+    name = "<img src=x onerror=alert(1)>\u202egnp.txt"
+
+    async def send_back(turn: Turn, _: Journal) -> TurnResult:
+        return Answer("yours", attachments=turn.envelope.payload.attachments)
+
+    async with (
+        open_server(database_url, tmp_path / "data", tree=TREE, more={"blobs": {"file_bytes": 2000}}) as server,
+        at_work(server.lab.worker({"model": Scripted(send_back)})),
+        member(server, "ann") as http,
+        member(server, "ben") as ben,
+    ):
+        files = [(name, b"<script>alert(1)</script>", "text/html"), ("dot.png", PIXEL, "image/png")]
+        assert (await send(http, "", files=files)).status_code == 303
+        page = await settled_page(http, "yours")
+        pictures = re.findall(r'<img src="(/ui/[^"]+)" alt="dot.png"', page)
+        saved = re.findall(r'<a href="(/ui/[^"]+)" download>', page)
+        assert (len(pictures), len(saved)) == (2, 2), page
+        for address in pictures:
+            got = await http.get(address)
+            assert (got.content, got.headers["content-type"]) == (PIXEL, "image/png")
+        for address in saved:
+            got = await http.get(address)
+            assert got.content == files[0][1]
+            assert got.headers["content-disposition"].startswith("attachment")
+            assert got.headers["content-security-policy"].startswith("sandbox")
+            assert (await ben.get(address)).status_code == 404
+        assert "<img src=x" not in page
+        assert "\\u202egnp.txt" in page
+        large = await send(http, "too large", files=[("a.bin", b"x" * 2001, "application/octet-stream")])
+        assert large.status_code == 413
+        assert "too large" in large.text, "what was written is still there"
+        assert (await send(http, "")).status_code == 422
+        assert await server.lab.count("select count(*) from message_inbox") == 1

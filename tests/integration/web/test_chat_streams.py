@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -109,7 +110,7 @@ async def test_what_is_seen_is_what_was_written_wherever_it_is_cut(
                 await show_tab(tab, seen=False)
             engine.steps.release()
             if step in cuts:
-                await eventually(lambda n=step + 1: has_written(server, n))
+                await eventually(partial(has_written, server, step + 1))
                 await show_tab(tab, seen=True)
             await tab.until(f"{WRITTEN} === {json.dumps(text_after(step + 1))}")
         assert "house uses look<img" in await tab.text()

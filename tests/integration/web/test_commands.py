@@ -34,7 +34,9 @@ async def test_a_link_is_made_used_listed_and_its_session_ended(
         await asyncio.to_thread(cli.says, "web-sessions", "end", session["session_id"][:8])
         assert "switchboard open" in (await http.get(f"{server.url}/ui/")).text
     assert (await asyncio.to_thread(cli.run, "web-sessions", "end", "0000"))[0] == 5
-    made = await asyncio.to_thread(cli.json, "open", "--for", "ann")
+    refused = await asyncio.to_thread(cli.run, "open", "--for", "anne")
+    assert refused[0] == 5, "a misspelt name makes nobody"
+    made = await asyncio.to_thread(cli.json, "open", "--for", "ann", "--new")
     assert (made["name"], made["role"], made["url"]) == ("ann", "connector", f"{server.url}{made['path']}")
 
 

@@ -15,10 +15,11 @@ __all__ = ["WebSession"]
 class NewWebLink(Body):
     """`name`: the token that the link signs in as, by default that of the request.
 
-    If no token has this name, one is made for a person who sees only what they write on the page.
+    `new`: a token of this name is made for a new member of the household, who chats on the page and sees nothing else.
     """
 
     name: Line | None = None
+    new: bool = False
 
 
 class MadeWebLink(ResponseBody):
