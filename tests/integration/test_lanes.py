@@ -763,6 +763,23 @@ async def test_a_task_about_the_machine_is_done_by_every_worker_even_if_it_fails
         assert await parts.count("select count(*) from schedule") == 0
 
 
+async def test_a_task_about_the_machine_is_done_while_others_are_always_due(database_url: str) -> None:
+    done = asyncio.Event()
+
+    async with lab(database_url) as parts:
+
+        async def sweep() -> None:
+            while not (await parts.notifier.looks.next(60)).due:
+                pass
+
+        async def tidy() -> None:
+            done.set()
+
+        tasks = (MaintenanceTask("sweep", 0, sweep), MaintenanceTask("tidy", 60, tidy, local=True))
+        async with at_work(Worker(parts.database, parts.notifier, {}, WorkerSettings(), tasks)), asyncio.timeout(30):
+            await done.wait()
+
+
 async def test_many_who_look_at_once_take_a_due_task_once(database_url: str) -> None:
     async with lab(database_url) as parts:
         await maintenance.plan(parts.database, {"a": 3600, "b": 3600})

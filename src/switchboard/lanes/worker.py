@@ -396,9 +396,10 @@ class _Session:
             self._due.clear()
             for name in await maintenance.due(self._database, list(shared)):
                 await maintenance.done(self._database, name, await _failure_of(shared[name]))
+            await _run_due(here)  # also if another shared task is due already
             while not self._due.is_set():
-                await _run_due(here)
                 await wait_at_most(_LOCAL_TASKS, self._due)
+                await _run_due(here)
 
 
 async def _run_due(here: dict[MaintenanceTask, float]) -> None:
