@@ -6,14 +6,21 @@ import asyncio
 import json
 import signal
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from switchboard.lanes.faults import Point
+from switchboard.ports.connector import SignInRefused
 from switchboard.testing.bot_api import TOKEN, BotApi
+from switchboard.testing.oauth import OAuthServer
+from switchboard.transport.oauth.token_file import write_tokens
+from switchboard.transport.oauth.tokens import TokenFile
 from tests.forked import ForkedCommand
+from tests.oauth import signed_in
 from tests.processes import EXECUTABLE, butler, environment, running, told, write_teams
 
 pytestmark = pytest.mark.slow
@@ -52,16 +59,31 @@ async def end(process: ForkedCommand[bytes]) -> None:
     assert await ended(process) == 0
 
 
-async def test_a_dead_letter_and_a_stranger_are_one_notice_each_despite_kills(place: Path) -> None:
+async def ended_account(provider: OAuthServer, place: Path) -> dict[str, Any]:
+    """A calendar at Google, signed in to a week ago, whose end was found out when its tokens were to be renewed."""
+    kept, week = await signed_in(provider), timedelta(days=7)
+    expired = replace(kept, expires_at=kept.expires_at - week, consented_at=kept.consented_at - week)
+    write_tokens(place / "ann.token", expired)
+    provider.end_consents()
+    with pytest.raises(SignInRefused):
+        await TokenFile(place / "ann.token").access_token()
+    account = {"provider": "google", "url": provider.url, "user": kept.user, "person": "ann"}
+    return {"accounts": {"ann": {**account, "token_file": str(place / "ann.token")}}}
+
+
+async def test_operators_are_told_once_of_each_despite_kills(place: Path) -> None:
+    """Of a dead letter, a stranger, and the end of a sign-in."""
     channels = place / "channels.d"
     channels.mkdir()
-    async with BotApi() as api, asyncio.timeout(200):  # six workers start one after the other
+    # Six workers start one after the other.
+    async with BotApi() as api, OAuthServer() as provider, asyncio.timeout(200):
         (channels / "token").touch(mode=0o600)
         (channels / "token").write_text(TOKEN)
         (channels / "house.toml").write_text(
             f'channel = "telegram"\nsettings = {{api_url = "{api.url}", poll_s = 1}}\nsecrets.token.file = "token"\n'
         )
         given = {"TEAMS_DIR": str(write_teams(place / "teams", TEAM)), "CHANNELS_DIR": str(channels)}
+        given |= {"MODULES": json.dumps({"calendar": await ended_account(provider, place)})}
         given |= {"ENDPOINTS": json.dumps({ACCOUNT: {"strangers": "pair"}}), "LOG_LEVEL": "error"}
         env = environment(place / "data", NOTIFY=json.dumps([f"{ACCOUNT}/{OPERATOR}"]), **given)
         serving = running(env, "serve")
@@ -84,18 +106,24 @@ async def test_a_dead_letter_and_a_stranger_are_one_notice_each_despite_kills(pl
             for point in POINTS:
                 assert await ended(await start(env, "work", SWITCHBOARD_CRASH_AT=point)) == -signal.SIGKILL, point
             working = await start(env, "work")
-            await api.until(lambda: len(notices(api)) == 2)
+            await api.until(lambda: len(notices(api)) == 3)
+            write_tokens(place / "ann.token", await signed_in(provider))
             sent = await run("doctor", "--notify")
             assert [one["status"] for one in sent["findings"] if one["name"].partition(":")[0] in EXAMINED] == [
                 "ok"
             ] * 4
-            await api.until(lambda: len(notices(api)) == 3)
+            await api.until(lambda: len(notices(api)) == 4)
             await end(working)
             await end(connecting)
         finally:
             await asyncio.to_thread(serving.__exit__, None, None, None)
         assert sorted(notices(api)) == [
             (OPERATOR, "Switchboard: 1 dead letter (no_route). See: switchboard dlq list"),
+            (
+                OPERATOR,
+                "Switchboard: 1 sign-in that has ended (ann.token: after seven days, as all do while your Google "
+                "project is in Testing: publish it first, under Audience, Publish app). See: switchboard doctor",
+            ),
             (OPERATOR, f"Switchboard: 1 stranger who is not let in yet ({ACCOUNT}). See: switchboard pairing list"),
             (OPERATOR, "Switchboard: this is a test. What needs an operator is told here."),
         ]

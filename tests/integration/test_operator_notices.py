@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from switchboard.app.dead_letters.replies import ReplyNotices
 from switchboard.app.notices import OperatorNotices, unusable
+from switchboard.app.ops.sign_ins import note_sign_ins
+from switchboard.app.settings import Settings
 from switchboard.core.notices import TEST
 from switchboard.core.people.strangers import Contact
 from switchboard.domain.ledger import LeasedRow
 from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt
+from switchboard.ports.connector import SignInRefused
 from switchboard.store.connectors.heartbeats import Heartbeat, heartbeat
 from switchboard.store.messages import inbox
 from switchboard.store.people import strangers
+from switchboard.testing.oauth import WEEK_S, OAuthServer
+from switchboard.transport.oauth.token_file import write_tokens
+from switchboard.transport.oauth.tokens import TokenFile
 from tests.hands import assert_balanced, at_work, settled
 from tests.lab import DEFAULT_TEAMS, Lab, lab, submission
+from tests.oauth import now_of, signed_in
 from tests.waiting import eventually
 
 FIRST, SECOND = "telegram/bot:house/41", "telegram/bot:house/42"
@@ -125,6 +134,56 @@ async def test_each_failure_of_an_account_is_told_through_another_one(house: Lab
     texts = await house.database.rows("select channel, endpoint, text from outbox where text like 'Switchboard: %'")
     account = "Switchboard: 1 account that does not work (telegram/bot:house). See: switchboard doctor"
     assert [tuple(row.values()) for row in texts] == [("telegram", "bot:other", account)] * 2
+
+
+async def test_each_end_of_a_sign_in_is_told_once_and_that_of_a_connector_by_its_account(
+    house: Lab, tmp_path: Path
+) -> None:
+    """Of a calendar, of a mailbox that is a channel, and of both at once: that is not told through this channel."""
+    told, files = operators(house, FIRST, "telegram/bot:other/1"), {}
+    async with OAuthServer() as server:
+        server.trial = server.tells_trial = True
+        for name in ("calendar", "channel", "both"):
+            files[name] = tmp_path / f"{name}.token"
+            write_tokens(files[name], await signed_in(server))
+        for name, endpoint in (("channel", "gmail/ann@example.org"), ("both", "telegram/bot:house")):
+            account = f'channel = "email"\nendpoint = "{endpoint}"\nsettings = {{token_file = "{name}.token"}}\n'
+            (tmp_path / f"{name}.toml").write_text(account)
+        accounts = {name: {"token_file": str(files[name])} for name in ("calendar", "both")}
+        settings = Settings(channels_dir=tmp_path, modules={"calendar": {"accounts": accounts}})
+
+        async def notices() -> list[tuple[object, str]]:
+            """What is told by two workers, of which one is started again."""
+            await asyncio.gather(*(note_sign_ins(house.database, settings, now_of(server)) for _ in range(2)))
+            await a_minute_later(house)
+            await asyncio.gather(told.tell(), operators(house, FIRST).tell())
+            await note_sign_ins(house.database, settings, now_of(server))
+            await a_minute_later(house)
+            assert await told.tell() == 0
+            return await sent(house)
+
+        assert await notices() == []
+        server.clock.move(WEEK_S - 80_000)
+        [(chat, text)] = await notices()
+        assert (chat, await notices()) == (41, [])
+        assert text.startswith("Switchboard: 3 sign-ins that end within a day (both.token: at ")
+        assert text.count("your Google project is in Testing: publish it first") == 3
+        server.clock.move(80_001)
+        for file in files.values():
+            with pytest.raises(SignInRefused):
+                await TokenFile(file, lambda: now_of(server)).access_token()
+        assert await notices() == [
+            (
+                41,
+                "Switchboard: 1 sign-in that has ended (calendar.token: after seven days, as all do while your Google "
+                "project is in Testing: publish it first, under Audience, Publish app). See: switchboard doctor",
+            )
+        ]
+        write_tokens(files["calendar"], await signed_in(server))
+        assert await notices() == []
+        server.clock.move(WEEK_S - 80_000)
+        [(_, text)] = await notices()
+        assert "1 sign-in that ends within a day (calendar.token: at " in text
 
 
 async def test_only_approved_chats_that_have_written_are_told(house: Lab) -> None:

@@ -261,7 +261,7 @@ NO_WORDS: Final = """audit balance blob blob_piece book chore compaction connect
     lane learning_switch link_code listening mcp_server mcp_tool member migration model_cooldown model_day
     model_flow model_lease model_refused_key model_reservation model_usage module_failure module_harm module_quarantine
     module_use notice outbox_part outcome pairing_code parked people_version person person_group person_handle
-    pipeline_key process receipt routing rule rule_change rule_set schedule session_token stopped tally team
+    pipeline_key process receipt routing rule rule_change rule_set schedule session_token sign_in_end stopped tally team
     thread_place token told_operators trace_export trace_message web_link web_session workspace_disk"""
 """Tables of ids, hashes, counts and times, of what operators wrote, and of what models cost."""
 PASSING: Final = "delta late_failure posted_event quarantine"

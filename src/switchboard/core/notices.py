@@ -27,12 +27,14 @@ ADDRESS: Final = r"^[^\s/]+/.+/[^/]+$"
 TEST: Final = "Switchboard: this is a test. What needs an operator is told here."
 _SHOWN: Final = 5
 
-NoticeKind = Literal["dead_letter", "stranger", "approval", "account"]
+NoticeKind = Literal["dead_letter", "stranger", "approval", "account", "sign_in_ended", "sign_in_ends"]
 _SAID: Final[dict[NoticeKind, tuple[str, str, str]]] = {
     "dead_letter": ("dead letter", "dead letters", "switchboard dlq list"),
     "stranger": ("stranger who is not let in yet", "strangers who are not let in yet", "switchboard pairing list"),
     "approval": ("decision that people have to make", "decisions that people have to make", "switchboard approvals"),
     "account": ("account that does not work", "accounts that do not work", "switchboard doctor"),
+    "sign_in_ended": ("sign-in that has ended", "sign-ins that have ended", "switchboard doctor"),
+    "sign_in_ends": ("sign-in that ends within a day", "sign-ins that end within a day", "switchboard doctor"),
 }
 
 
@@ -57,8 +59,8 @@ class ChatAddress(Struct, frozen=True):
 class Unnoticed(Struct, frozen=True):
     """Something that operators have not been told of. `key`: by which the database knows it.
 
-    `detail`: its category, or whose it is. `account`: whose trouble it is; `carried`: the address of the notice that it
-    is about.
+    `detail`: its category, whose it is, or which one and why. `account`: whose trouble it is; `carried`: the address of
+    the notice that it is about.
     """
 
     kind: NoticeKind
@@ -91,10 +93,11 @@ def addresses_for(addresses: Sequence[ChatAddress], event: Unnoticed) -> Sequenc
 
 
 def notice_text(kind: NoticeKind, count: int, details: Sequence[str]) -> str:
-    """One sentence; `details`: for each event, its category or whose it is."""
+    """One sentence; `details`: those of the events."""
     one, several, command = _SAID[kind]
     by = Counter(details).most_common(_SHOWN)
-    which = ", ".join(f"{detail} {times}" if count > 1 else detail for detail, times in by)
+    counted = len(set(details)) < len(details)
+    which = ", ".join(f"{detail} {times}" if counted else detail for detail, times in by)
     more = ", …" if len(set(details)) > len(by) else ""
     return f"Switchboard: {count} {one if count == 1 else several} ({which}{more}). See: {command}"
 

@@ -36,6 +36,13 @@ async def unnoticed(database: Database, limit: int) -> list[Unnoticed]:
     return rows_as(Unnoticed, await database.rows(query("notices.unnoticed"), limit))
 
 
+async def note_sign_ins(database: Database, ends: Sequence[Unnoticed]) -> None:
+    """Note which sign-ins have ended or will; what is known stays as it is, so that each end is told of once."""
+    columns = [list(one) for one in zip(*((end.kind, end.key, end.detail, end.account) for end in ends), strict=True)]
+    if columns:
+        await database.run(query("notices.note_sign_ins"), *columns)
+
+
 async def take(transaction: Database, kind: NoticeKind, address: str, keys: Sequence[str]) -> int:
     """Take these events for a notice of the same transaction; returns how many. 0: no notice is to be made now."""
     return int(await transaction.value(query("notices.take"), kind, address, list(keys)))

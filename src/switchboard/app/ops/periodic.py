@@ -16,6 +16,7 @@ from switchboard.app.models.process import compacting
 from switchboard.app.notices import OperatorNotices
 from switchboard.app.ops.erased_files import file_tasks
 from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
+from switchboard.app.ops.sign_ins import note_sign_ins
 from switchboard.app.ops.traces import TraceExport, open_sink
 from switchboard.app.runtime import Runtime
 from switchboard.journey.compaction import Compactor
@@ -47,7 +48,10 @@ def _notice_tasks(runtime: Runtime) -> tuple[MaintenanceTask, ...]:
     if not addresses:
         return ()
     notices = OperatorNotices(runtime.database, runtime.notifier, lambda: book.rules.index, addresses)
-    return (MaintenanceTask("notify", 2.0, notices.tell),)
+    return (
+        MaintenanceTask("notify", 2.0, notices.tell),
+        MaintenanceTask("note_sign_ins", 30.0, lambda: note_sign_ins(runtime.database, runtime.settings), local=True),
+    )
 
 
 def _compaction_tasks(runtime: Runtime, models: Models) -> tuple[MaintenanceTask, ...]:

@@ -79,7 +79,7 @@ class TokenFile:
             try:
                 issued = await refresh_tokens(kept.client, kept.refresh_token, now)
             except GrantEnded as error:
-                ended = replace(kept, failed=_why_ended(kept, now, error))
+                ended = replace(kept, failed=explain_trial(kept, now) or error.message)
                 self._keep(ended)
                 log.warning("a sign-in has ended", user=kept.user, why=ended.failed, do=kept.sign_in)
                 raise SignInRefused(describe_end(ended)) from None
@@ -87,8 +87,8 @@ class TokenFile:
                 raise SignInRefused(f"{error.message}; then sign in again: `{kept.sign_in}`") from None
             renewed = renewed_tokens(kept, issued)
             self._keep(renewed)
-            if ends_soon(renewed, now):
-                log.warning("a sign-in ends soon", user=kept.user, at=str(renewed.refresh_expires_at), do=kept.sign_in)
+            if (end := coming_end(renewed, now)) is not None:
+                log.warning("a sign-in ends soon", user=kept.user, at=str(end), do=kept.sign_in)
             return renewed.access_token
 
     def _keep(self, kept: KeptTokens) -> None:
@@ -116,17 +116,19 @@ def describe_end(kept: KeptTokens) -> str:
     return f"the sign-in of {kept.user or 'the account'} has ended ({kept.failed}): sign in again: `{kept.sign_in}`"
 
 
-def ends_soon(kept: KeptTokens, now: datetime) -> bool:
-    """Whether the provider has said that the sign-in ends within a day."""
-    return kept.refresh_expires_at is not None and kept.refresh_expires_at - now < _SOON
+def coming_end(kept: KeptTokens, now: datetime) -> datetime | None:
+    """When the sign-in ends, if the provider has said that it will within a day."""
+    end = kept.refresh_expires_at
+    return end if end is not None and end - now < _SOON else None
 
 
-def _why_ended(kept: KeptTokens, now: datetime, error: GrantEnded) -> str:
+def explain_trial(kept: KeptTokens, end: datetime) -> str:
+    """Why a sign-in ends then, and what to do, if that is a week after the consent, as in a trial; else empty."""
     least, most = _WEEK
     provider = PROVIDERS.get(kept.client.provider)
-    if provider is not None and provider.one_week and least <= now - kept.consented_at <= most:
-        return (
-            f"after seven days, as all do while your {provider.title} project is in Testing: publish it first, under "
-            "Audience, Publish app"
-        )
-    return error.message
+    if provider is None or not provider.one_week or not least <= end - kept.consented_at <= most:
+        return ""
+    return (
+        f"after seven days, as all do while your {provider.title} project is in Testing: publish it first, under "
+        "Audience, Publish app"
+    )

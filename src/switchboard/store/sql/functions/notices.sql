@@ -15,7 +15,9 @@ language sql stable as $$
      where not a.noticed and w.decided_at is null order by a.approval_id limit _limit)
     union all
     (select 'account', c.instance_id, c.channel || '/' || c.endpoint, c.channel || '/' || c.endpoint, null
-     from connector c where is_in_trouble(c) limit _limit);
+     from connector c where is_in_trouble(c) limit _limit)
+    union all
+    (select e.kind, e.key, e.detail, e.account, null from sign_in_end e where not e.noticed order by e.key limit _limit);
 $$;
 
 -- Whether operators have to be told of an account: it has failed, or has been degraded for minutes, and they do not know. One
@@ -47,6 +49,8 @@ begin
         update contact c set noticed = true where c.contact_id = any (_keys::uuid[]) and not c.noticed;
     when 'approval' then
         update approval a set noticed = true where a.approval_id = any (_keys::uuid[]) and not a.noticed;
+    when 'sign_in_ended', 'sign_in_ends' then
+        update sign_in_end e set noticed = true where e.kind = _kind and e.key = any (_keys) and not e.noticed;
     else
         update connector c set noticed_at = clock_timestamp() where c.instance_id = any (_keys) and is_in_trouble(c);
     end case;

@@ -6,6 +6,10 @@ select kind, key, detail, account, carried from unnoticed($1);
 update approval a set noticed = true
 where not a.noticed and not exists (select from awaited w where w.key = a.approval_id and w.decided_at is null);
 
+-- name: note_sign_ins
+insert into sign_in_end (kind, key, detail, account)
+select * from unnest($1::text[], $2::text[], $3::text[], $4::text[]) on conflict do nothing;
+
 -- name: take
 select take_for_notice($1, $2, $3);
 
