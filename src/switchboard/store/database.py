@@ -141,7 +141,7 @@ def split_queries(file: str, text: str) -> Mapping[str, str]:
 
 
 # Array types that the driver looks up; one by one in statements, they cost the first messages 4 to 7 ms each.
-_ARRAYS: Final = ("bigint", "boolean", "bytea", "integer", "interval", "smallint", "timestamptz", "uuid")
+_ARRAYS: Final = ("bigint", "boolean", "bytea", "integer", "interval", "real", "smallint", "timestamptz", "uuid")
 _OUR_ARRAYS: Final = ("settlement", "step_write")  # exists after the first migration
 _FIRST_MADE_OID: Final = 10_000
 """Types below it are the same on every server of every version."""
