@@ -91,6 +91,26 @@ async def test_a_pool_grows_while_connections_stay_in_use_and_no_wait_is_endless
     await database.close()
 
 
+async def test_who_asks_again_and_again_passes_nobody_who_waits(database_url: str) -> None:
+    database, asked = await Database.connect(database_url), 0
+
+    async def ask_on() -> None:
+        nonlocal asked
+        while True:
+            await database.ping()
+            asked += 1
+
+    busy = asyncio.create_task(ask_on())
+    for _ in range(5):
+        await asyncio.sleep(0)  # it has the only connection
+        before = asked
+        await database.ping()
+        assert asked - before <= 2
+    busy.cancel()
+    await asyncio.wait([busy])
+    await database.close()
+
+
 async def test_connections_are_opened_ahead_as_far_as_the_server_has_room(database_url: str) -> None:
     async with lab(database_url) as parts:
         role = f"few_{uuid4().hex}"

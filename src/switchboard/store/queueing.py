@@ -34,14 +34,19 @@ class ConnectionQueue:
         """How many are about to take a connection."""
         self._opening = 0
         """How many of them open one: those who wait do not do so all at once."""
+        self._promised = 0
+        """How many were called and have not come yet: what became free for them is nobody else's."""
 
     @asynccontextmanager
     async def take(self) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy[asyncpg.Record]]:
         """A connection of the pool. Raises as the pool does, TimeoutError if there is none within `within_s`."""
         until = asyncio.get_running_loop().time() + self._within_s
-        while self._is_worth_waiting() and self._seconds_left(until) > 0:
-            if not await self._wait_for_connection() and not self._opening:
+        called = False
+        while not called and self._is_worth_waiting() and self._seconds_left(until) > 0:
+            called = await self._wait_for_connection()
+            if not called and not self._opening:
                 break
+        self._promised -= called
         connection = await self._acquire(self._seconds_left(until))
         try:
             yield connection
@@ -65,7 +70,7 @@ class ConnectionQueue:
             self._opening -= opens
 
     def _is_one_free(self) -> bool:
-        return self._pool.get_idle_size() > self._coming
+        return self._pool.get_idle_size() > self._coming + self._promised
 
     def _is_worth_waiting(self) -> bool:
         """Whether others have connections, none is free, and a further one would have to be opened."""
@@ -80,7 +85,9 @@ class ConnectionQueue:
         try:
             return await called
         except asyncio.CancelledError:
-            self._call_next()  # it may have been called itself
+            if called.done() and not called.cancelled() and called.result():
+                self._promised -= 1
+                self._call_next()
             raise
         finally:
             moment.cancel()
@@ -92,6 +99,7 @@ class ConnectionQueue:
             first = self._waiting.popleft()
             if not first.done():
                 first.set_result(True)
+                self._promised += 1
                 return
 
 
