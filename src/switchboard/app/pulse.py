@@ -1,40 +1,49 @@
 """Bells for those who look at pages: there is something new of a kind, so fetch again what shows it.
 
 `server/web/live.py` watches for each open page. While nobody watches, nothing is looked at, and nothing that is stored
-has to tell anybody. In: marks, once a second; out: the kinds of which they changed. Next: `store/work/pulse.py`.
+has to tell anybody. In: marks and sessions, once a second; out: the kinds of
+which marks changed, and whose session has ended. Next: `store/work/pulse.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from time import monotonic
 from typing import Final, Literal, get_args
+from uuid import UUID
 
+import structlog
+
+from switchboard.app.web_sessions import WebSessions
 from switchboard.domain.errors import Unavailable
 from switchboard.store.database import Database
 from switchboard.store.work import pulse as store
 from switchboard.store.work.pulse import PulseMarks
-from switchboard.tasks import cancel_tasks
+
+log = structlog.get_logger(__name__)
 
 Bell = Literal["messages", "approvals", "dead", "connections", "plans", "rules"]
 """`dead`: also replies that may not have arrived; `connections`: accounts, strangers, servers and workers."""
 
 BELLS: Final[frozenset[Bell]] = frozenset(get_args(Bell))
 _LOOK_EVERY_S: Final = 1.0
+_SILENT_S: Final = 6.0
 _FETCHES_PER_S: Final = 8
 """By all who watch together, so that many of them cost the messages little: then each is told less often."""
 
 
 class Viewer:
-    """Somebody who watches: `rung` are the bells that they have not been told of; `heard` is set with the first."""
+    """Somebody who watches: `heard` is set when a bell has rung that they were not told of, and when it is `over`."""
 
-    def __init__(self, wanted: frozenset[Bell]) -> None:
+    def __init__(self, session_id: UUID, wanted: frozenset[Bell]) -> None:
+        self.session_id = session_id
+        self.heard = asyncio.Event()
+        self.over: Literal["", "signed-out", "away"] = ""
+        """Why nobody looks for them any longer; `away`: the database is."""
         self._wanted = wanted
         self._rung: set[Bell] = set()
-        self.heard = asyncio.Event()
-        self.over = False
-        """Nobody looks any longer."""
 
     def ring(self, bells: Iterable[Bell]) -> None:
         """There is something new of these kinds."""
@@ -48,59 +57,87 @@ class Viewer:
         self.heard.clear()
         return rung
 
-    def end(self) -> None:
-        """Nobody looks any longer."""
-        self.over = True
+    def end(self, why: Literal["signed-out", "away"]) -> None:
+        """Nobody looks for them any longer."""
+        self.over = self.over or why
         self.heard.set()
 
 
 class Pulse:
     """Looks once a second for all who watch, and only while somebody does."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, sessions: WebSessions) -> None:
         self._database = database
+        self._sessions = sessions
         self._viewers: set[Viewer] = set()
-        self._beating: asyncio.Task[None] | None = None
         self._marks = PulseMarks()
+        self._looked_at = 0.0
+        self._beating: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        """Where the database keeps silent, a statement that was given up ends when it speaks again."""
 
     @property
     def pause_s(self) -> float:
         """How long a viewer is not told again: so many at once would fetch too much."""
         return max(_LOOK_EVERY_S, len(self._viewers) / _FETCHES_PER_S)
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the database has not answered for a while."""
+        return self._beating is not None and monotonic() - self._looked_at > _SILENT_S
+
     @asynccontextmanager
-    async def watch(self, wanted: frozenset[Bell]) -> AsyncIterator[Viewer]:
+    async def watch(self, session_id: UUID, wanted: frozenset[Bell]) -> AsyncIterator[Viewer]:
         """Somebody who is told of all that is new from now on. Raises Unavailable."""
         if self._beating is None:
-            marks = await store.read_marks(self._database)
-            if self._beating is None:
-                self._marks = marks
-                self._beating = asyncio.create_task(self._beat())
-        viewer = Viewer(wanted)
+            await self._begin()
+        if self.is_silent:
+            raise Unavailable("the database does not answer")
+        viewer = Viewer(session_id, wanted)
         self._viewers.add(viewer)
         try:
             yield viewer
         finally:
             self._viewers.discard(viewer)
-            if not self._viewers and self._beating is not None:
-                beating, self._beating = self._beating, None
-                await cancel_tasks(beating)
+            if not self._viewers:
+                self._stop()
+
+    async def _begin(self) -> None:
+        marks = await store.read_marks(self._database)
+        if self._beating is None:
+            self._marks, self._looked_at = marks, monotonic()
+            self._beating = asyncio.create_task(self._beat())
+
+    def _stop(self) -> None:
+        if self._beating is not None:
+            self._ending.add(self._beating)
+            self._beating.add_done_callback(self._ending.discard)
+            self._beating.cancel()
+            self._beating = None
 
     async def _beat(self) -> None:
+        beating = asyncio.current_task()
         try:
             while True:
                 await asyncio.sleep(_LOOK_EVERY_S)
-                with suppress(Unavailable):  # their pages say so, as their sessions cannot be looked up either
-                    await self._look()
+                await self._look()
+        except Unavailable:
+            log.info("nobody is told of anything new: the database is away")
         finally:
-            for viewer in self._viewers:
-                viewer.end()
+            if self._beating is beating:  # it was not stopped
+                self._beating = None
+                for viewer in self._viewers:
+                    viewer.end("away")
 
     async def _look(self) -> None:
+        holding = await self._sessions.holding({viewer.session_id for viewer in self._viewers})
         before, self._marks = self._marks, await store.read_marks(self._database)
+        self._looked_at = monotonic()
         changed = changed_bells(before, self._marks)
         for viewer in self._viewers:
             viewer.ring(changed)
+            if viewer.session_id not in holding:
+                viewer.end("signed-out")
 
 
 def changed_bells(before: PulseMarks, now: PulseMarks) -> list[Bell]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -144,6 +144,10 @@ class WebSessions:
             with contextlib.suppress(Unavailable):
                 await store.touch(self._database, session.session_id)
         return WebVisitor(session, secret)
+
+    async def holding(self, sessions: Collection[UUID]) -> set[UUID]:
+        """Those of these sessions that have not ended."""
+        return await store.holding(self._database, sessions)
 
     async def sessions(self, *, limit: int, before: UUID | None = None) -> list[WebSession]:
         """A page of all that hold, newest first."""

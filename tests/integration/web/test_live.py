@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -13,11 +14,14 @@ import pytest
 
 from switchboard.app.access import Principal
 from switchboard.app.pulse import BELLS, Pulse
+from switchboard.app.web_sessions import WebSessions
 from switchboard.server.web.live import MOST_STREAMS
 from switchboard.store.database import Database, Row
+from switchboard.store.ids import new_uuid7
 from tests.browser import PHONE, SOON, open_another
 from tests.lab import envelope_json
 from tests.servers import NO_TLS, Opened, open_server
+from tests.waiting import eventually
 from tests.web_house import House, link_of, open_house, signed_in
 
 APPROVER: Final = Principal("approver", "ben")
@@ -171,21 +175,27 @@ class Looked(Database):
         return await super().row(sql, *args)
 
 
+async def _nothing_runs_but(known: set[asyncio.Task[Any]]) -> bool:
+    return asyncio.all_tasks() <= known
+
+
 async def test_while_nobody_watches_nothing_is_looked_at(server: Opened) -> None:
     """One looks for all who watch, and stops with the last of them."""
     database = Looked(server.lab.database.url, server.lab.database.pool)
-    pulse, before = Pulse(database), asyncio.all_tasks()
-    async with pulse.watch(BELLS) as one:
-        async with pulse.watch(BELLS):
+    session, before = new_uuid7(), asyncio.all_tasks()
+    pulse = Pulse(database, WebSessions(database, server.access))
+    async with pulse.watch(session, BELLS) as one:
+        async with pulse.watch(session, BELLS):
             assert len(asyncio.all_tasks() - before) == 1
         assert database.looks == 1
         await database.run("insert into rule_set (version, author, reason) values (1000, 'ann', 'r')")
         async with asyncio.timeout(SOON):
             await one.heard.wait()
         assert one.take() == ["rules"]
+        assert one.over == "signed-out", "it is no session at all"
         assert database.looks == 2
-    assert asyncio.all_tasks() - before == set()
-    async with pulse.watch(BELLS) as one:
+    await eventually(partial(_nothing_runs_but, before))
+    async with pulse.watch(session, BELLS) as one:
         assert one.take() == [], "what was new before is on the page that is opened"
 
 

@@ -19,8 +19,6 @@ from starlette.responses import Response
 
 from switchboard.app.approvals.service import APPROVALS
 from switchboard.app.pulse import BELLS, Bell, Pulse, Viewer
-from switchboard.app.web_sessions import WebSessions
-from switchboard.domain.errors import Unavailable
 from switchboard.domain.shown import MessageState
 from switchboard.server.event_streams import EventStream
 from switchboard.server.polls import Polls
@@ -32,17 +30,15 @@ MOST_STREAMS: Final = 4
 PING_EVERY_S: Final = 10.0
 _OWN: Final = 20
 """Of their newest messages that a member is told of."""
-_CHECK_EVERY_S: Final = 2.0
-_CHECK_WITHIN_S: Final = 4.0
-"""Seconds until a database that does not answer counts as away."""
+_LOOK_EVERY_S: Final = 2.0
+"""At the time, and whether the database answers."""
 
 
 class LiveStreams:
     """Opens the streams of pages."""
 
-    def __init__(self, pulse: Pulse, sessions: WebSessions, polls: Polls) -> None:
+    def __init__(self, pulse: Pulse, polls: Polls) -> None:
         self._pulse = pulse
-        self._sessions = sessions
         self._polls = polls
         self._open = Counter[UUID]()
 
@@ -59,7 +55,7 @@ class LiveStreams:
             if not there_is_one:
                 yield _frame("full", [str(MOST_STREAMS)])
                 return
-            async with self._pulse.watch(_bells_of(visit)) as viewer:
+            async with self._pulse.watch(visit.session.session_id, _bells_of(visit)) as viewer:
                 yield _frame("live")
                 async for frame in self._tell(viewer, visit, gone):
                     yield frame
@@ -80,13 +76,8 @@ class LiveStreams:
         now = asyncio.get_running_loop().time
         own = _OwnMessages(visit)
         await own.have_changed()
-        ring_at, check_at, ping_at = now(), now() + _CHECK_EVERY_S, now() + PING_EVERY_S
-        while not (gone.is_set() or viewer.over):
-            if now() >= check_at:
-                check_at = now() + _CHECK_EVERY_S
-                if not await self._is_signed_in(visit):
-                    yield _frame("signed-out")
-                    return
+        ring_at, ping_at = now(), now() + PING_EVERY_S
+        while not (gone.is_set() or viewer.over or self._pulse.is_silent):
             if viewer.heard.is_set() and now() >= ring_at:
                 if (bells := viewer.take()) and await own.have_changed():
                     yield _frame("bells", bells)
@@ -94,18 +85,12 @@ class LiveStreams:
             if now() >= ping_at:
                 yield _frame("ping")
                 ping_at = now() + PING_EVERY_S
-            if viewer.heard.is_set():  # told before the time has come
-                await wait_at_most(min(ring_at, check_at, ping_at) - now(), gone)
+            if viewer.heard.is_set():  # before they are to be told
+                await wait_at_most(ring_at - now(), gone)
             else:
-                await wait_at_most(min(check_at, ping_at) - now(), gone, viewer.heard)
-
-    async def _is_signed_in(self, visit: Visit) -> bool:
-        """Raises Unavailable, also where the database only keeps silent."""
-        try:
-            async with asyncio.timeout(_CHECK_WITHIN_S):
-                return await self._sessions.find_visitor(visit.arrival.cookie or "") is not None
-        except TimeoutError:
-            raise Unavailable("the database does not answer") from None
+                await wait_at_most(_LOOK_EVERY_S, gone, viewer.heard)
+        if viewer.over == "signed-out":
+            yield _frame("signed-out")
 
 
 class _OwnMessages:

@@ -58,7 +58,7 @@ class Site:
         self._sessions = services.of(WEB_SESSION_SERVICE)
         self._making = asyncio.Semaphore(_AT_ONCE)
         self._signing_in = signing_in = SigningIn(self._sessions)
-        live = LiveStreams(Pulse(services.runtime.database), self._sessions, services.polls)
+        live = LiveStreams(Pulse(services.runtime.database, self._sessions), services.polls)
 
         async def answer_static(request: Request) -> Response:
             return static.answer(request.path_params["name"])

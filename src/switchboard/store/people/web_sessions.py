@@ -6,6 +6,7 @@ was not used, and at `expires_at`; then it is as if it did not exist.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -75,6 +76,11 @@ async def _open_session(database: Database, name: str, by: bytes, new: NewWebSes
 async def find(database: Database, digest: bytes) -> WebSession | None:
     """The session with this sha256, if it holds."""
     return row_as(WebSession, await database.row(query("web_sessions.find"), digest))
+
+
+async def holding(database: Database, sessions: Collection[UUID]) -> set[UUID]:
+    """Those of these sessions that hold."""
+    return {row["session_id"] for row in await database.rows(query("web_sessions.holding"), list(sessions))}
 
 
 async def touch(database: Database, session_id: UUID) -> None:

@@ -44,6 +44,9 @@ select $2, $3, t.token_id, $4, clock_timestamp() + $5::interval from token t whe
 -- name: find
 {{shown}} where s.hash = $1 and {{holds}};
 
+-- name: holding
+select s.session_id from web_session s join token t using (token_id) where s.session_id = any($1::uuid[]) and {{holds}};
+
 -- name: touch
 update web_session set used_at = clock_timestamp() where session_id = $1;
 
