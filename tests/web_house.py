@@ -81,6 +81,13 @@ select (now() at time zone 'UTC')::date - n, 'turn', b, m, 12 + n, n % 2, 48000 
        c * (n + 3)
 from generate_series(0, 6) n,
      (values ('System1/house', 'local', 0), ('System1/travel', 'cloud', 41000)) as x (b, m, c)"""
+CHATTING: Final = {
+    "channel": "dashboard",
+    "provider": "internal",
+    "endpoint": "operator-1",
+    "sender": "operator-1",
+    "thread": "evening",
+}
 PIXEL: Final = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
     "1f15c4890000000d49444154789c63f8cfc0f01f0005000156a28b470d"
@@ -159,6 +166,8 @@ async def fill_house(server: Opened) -> dict[str, UUID]:
         ("arabic", "متى تُفرَّغ سلة المهملات؟", {"sender": "amal", "thread": "amal"}),
         ("lost", "Order 4711 was shipped", {"channel": "webhook", "provider": "http", "sender": "shop"}),
         ("broken", "Please do the impossible", {"sender": "ben", "thread": "ben"}),
+        ("chat", "What is for dinner?", CHATTING),
+        ("chat-more", "Remind me to water the plants", CHATTING),
         ("hidden", "Pay to \u202egnp.exe\u202c now\u200b", {"sender": "mallory", "thread": "mallory"}),
     ):
         answer = await server.submit(envelope_json(text, **more))

@@ -13,7 +13,7 @@ from typing import Final
 
 from switchboard.core.text.visible import escaped
 from switchboard.ports.engine import Answer, Delta, Journal, Turn, TurnResult
-from tests.browser import Tab
+from tests.browser import PHONE, Tab, open_tab
 from tests.hands import at_work
 from tests.routing import butler, rule, team_of
 from tests.servers import Opened, open_server
@@ -43,6 +43,7 @@ class Writing:
 
     deltas: Sequence[Delta] = DELTAS
     text: str = TEXT
+    stops: bool = False
     steps: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     stoppable: bool = True
 
@@ -51,6 +52,10 @@ class Writing:
         for delta in self.deltas:
             await self.steps.acquire()
             turn.on_delta(delta)
+            if self.stops:
+                assert turn.stop is not None
+                await turn.stop.wait()
+                return Answer(f"{delta.text}, so far", stop_reason="aborted")
         await self.steps.acquire()
         return Answer(self.text)
 
@@ -135,3 +140,78 @@ async def has_written(server: Opened, deltas: int) -> bool:
 async def has_replied(server: Opened) -> bool:
     """Whether the answer is there."""
     return await server.lab.count("select count(*) from outbox") == 1
+
+
+async def count_messages(server: Opened) -> int:
+    """How many were stored."""
+    return await server.lab.count("select count(*) from message_inbox")
+
+
+async def test_enter_sends_but_not_what_an_input_method_composes(
+    chromium: str, database_url: str, tmp_path: Path
+) -> None:
+    """With Shift it is a new line, and on a touch screen always."""
+    async with writing_server(database_url, tmp_path, Writing()) as server:
+        async with signed_in(chromium, server) as tab:
+            await tab.open(f"{server.url}/ui/chat?thread=new")
+            await tab.until("document.activeElement.id === 'text'")
+            await tab.evaluate("text.addEventListener('keydown', (event) => { window.composes = event.isComposing; })")
+            await tab.send("Input.imeSetComposition", text="にほん", selectionStart=3, selectionEnd=3)
+            await tab.send("Input.dispatchKeyEvent", type="rawKeyDown", key="Enter", windowsVirtualKeyCode=13)
+            assert await tab.evaluate("window.composes")
+            await tab.send("Input.insertText", text="日本")
+            await tab.send(
+                "Input.dispatchKeyEvent", type="keyDown", key="Enter", windowsVirtualKeyCode=13, text="\r", modifiers=8
+            )
+            await tab.type("語")
+            assert await tab.evaluate("document.activeElement.value") == "日本\n語"
+            assert await count_messages(server) == 0
+            await tab.leave_by_key("Enter")
+            assert await tab.evaluate("document.querySelector('.ours .said').innerText") == "日本\n語"
+            assert await count_messages(server) == 1
+        async with signed_in(chromium, server, PHONE) as tab:
+            await tab.send("Emulation.setTouchEmulationEnabled", enabled=True)
+            await tab.open(f"{server.url}/ui/chat?thread=new")
+            await tab.press("#text")
+            await tab.type("one")
+            await tab.key("Enter")
+            await tab.type("two")
+            assert await tab.evaluate("document.activeElement.value") == "one\ntwo"
+            assert await tab.evaluate("getComputedStyle(document.activeElement).fontSize") == "16px"
+            below = "innerHeight - document.querySelector('.box').getBoundingClientRect().bottom"
+            assert await tab.evaluate(below) == 0, "the box is at the bottom"
+            assert await count_messages(server) == 1
+
+
+async def test_one_stops_an_answer_and_those_behind_it_go_on(chromium: str, database_url: str, tmp_path: Path) -> None:
+    """In one tab, seen in another one of the same session."""
+    engine = Writing(stops=True)
+    async with writing_server(database_url, tmp_path, engine) as server, signed_in(chromium, server) as tab:
+        await write(tab, server, "first")
+        engine.steps.release()
+        await tab.until(f"{WRITTEN} === 'Twice'")
+        await tab.type("second")
+        await tab.leave_by_key("Enter")
+        waits = "[...document.querySelectorAll('.standing')].at(-1).textContent"
+        await tab.until(f"{waits} === 'Queued behind 1 message of this conversation.'")
+        async with open_tab(chromium) as other:
+            [cookie] = (await tab.send("Network.getCookies"))["cookies"]
+            await other.send(
+                "Network.setCookie",
+                **{key: cookie[key] for key in ("name", "value", "domain", "path")},
+                sameSite="Strict",
+            )
+            await other.open(str(await tab.evaluate("location.href")))
+            await other.until(f"{WRITTEN} === 'Twice'")
+            await tab.evaluate("window.stays = true")
+            await tab.type("a draft")
+            await tab.press(".going button")
+            for each in (tab, other):
+                await each.until(f"{ANSWERED} === 'Twice, so far'")
+                await each.until("document.querySelectorAll('.going').length === 1")
+                await each.until("document.querySelector('.standing').textContent.includes('house is working on it')")
+            engine.steps.release()
+            for each in (tab, other):
+                await each.until(f"{WRITTEN} === 'Twice'")
+            assert await tab.evaluate("window.stays && document.getElementById('text').value") == "a draft"
+            assert (tab.troubles, other.troubles) == ([], [])

@@ -125,7 +125,8 @@ class DrawnAnswer:
 async def send_message(visit: Visit, fields: Fields) -> Response:
     """Store what was written, once however often the form is sent, and show it."""
     thread, key = name_from(fields.get("thread"), "the conversation"), name_from(fields.get("key"), "the key")
-    to, text = fields.get("to", "").strip(), fields.get("text", "").strip()
+    to = fields.get("to", "").strip()
+    text = fields.get("text", "").replace("\r\n", "\n").strip()  # as browsers end the lines of forms
     try:
         if not text and not visit.files:
             raise InvalidInput("write something, or choose a file", field="text")
