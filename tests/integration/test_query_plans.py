@@ -40,7 +40,7 @@ from switchboard.store import lookup, traces
 from switchboard.store.connectors import standing
 from switchboard.store.database import SQL, Database, query
 from switchboard.store.ids import new_uuid7
-from switchboard.store.messages import conversations, dead_letters, inbox, outbox
+from switchboard.store.messages import chats, conversations, dead_letters, inbox, outbox
 from switchboard.store.messages.dead_letters import DeadLetterFilter, DeadLetterHandling
 from switchboard.store.models import classification, classification_log
 from switchboard.store.models import usage as model_usage
@@ -522,6 +522,11 @@ async def test_one_message_and_the_newest_are_always_read_by_index(watched: Watc
         lambda: inbox.list_messages(database, channel="telegram", endpoint="bot", limit=20),
         lambda: conversations.list_conversations(database, before=None, walk=100, limit=20),
         lambda: conversations.walked_until(database, before=None, walk=20),
+        lambda: chats.threads(database, "telegram", "bot", before=None, walk=100, limit=20),
+        lambda: chats.threads_until(database, "telegram", "bot", before=None, walk=20),
+        lambda: chats.attachments(database, [request_id]),
+        lambda: chats.tools(database, [request_id]),
+        lambda: chats.ahead(database, request_id),
         lambda: status.list_needs(database),
         lambda: status.count_by_hour(database),
         lambda: outbox.list_receipts(database, request_id),

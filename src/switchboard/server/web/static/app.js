@@ -111,6 +111,10 @@
     files.setCustomValidity(many ? `At most ${files.dataset.mostFiles} files go with a message.` : large ? "These files are too large together." : "");
     files.reportValidity();
   });
+  /* htmx connects a stream again, but not one that could not be opened at first. */
+  document.addEventListener("htmx:error", ({ target }) => {
+    if (target.matches?.(".going")) setTimeout(() => target.dispatchEvent(new Event("again")), 2000);
+  });
   if (atEnd) toEnd();
   if (keys) text.focus({ preventScroll: true });
 })();
