@@ -94,3 +94,14 @@ async def add_memory(server: Opened, request_id: UUID, text: str) -> None:
     ):
         assert await facts.learn(database, who, new) == 1
     await database.run(_SUMMARY, HOUSE, ANN.person, new_uuid7(), "Ann has moved to York and asked about the bins.")
+
+
+_SYNC: Final = """
+insert into chore (module, account, name, every, next_at, last_at, last_error)
+values ('calendar', 'ann', 'sync', interval '5 minutes', now() + interval '4 minutes', now() - interval '1 minute',
+        'the server refused the password')"""
+
+
+async def add_sync(server: Opened) -> None:
+    """The calendar of Ann, which cannot be brought up to date."""
+    await server.lab.database.run(_SYNC)

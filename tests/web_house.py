@@ -33,19 +33,24 @@ from tests.servers import Opened, open_server
 from tests.trios import Given, plan, tool, trio_engine, writes
 from tests.turning import Asked, Noting
 from tests.waiting import eventually
-from tests.web_filling import add_memory, add_person, add_tasks
+from tests.web_filling import add_memory, add_person, add_sync, add_tasks
 
 OPERATOR: Final = Principal("operator", "operator-1")
 TREE: Final = (
     (
         team_of(
             *(
-                butler("house", "scripted"),
+                butler("house", "scripted", modules=["schedule", "calendar"]),
                 butler("post", "scripted"),
                 butler("travel", "trio", owners=["cli:ann"]),
                 "System4/root",
             ),
             purpose="The household",
+        ),
+        team_of(
+            butler("courier", "mcp", url="https://courier.example.org/mcp?key=secret"),
+            team_id="errands",
+            purpose="What is done outside the house",
         ),
     ),
     (
@@ -75,6 +80,29 @@ MODELS: Final = (
     {"name": "local", "kind": "openai", "model": "qwen3-30b", "base_url": "http://127.0.0.1:11434/v1"},
     {"name": "cloud", "kind": "anthropic", "model": "claude-sonnet-5"},
 )
+ACCOUNTS: Final = {
+    "calendar": {
+        "accounts": {
+            "ann": {
+                "url": "https://cloud.example.org",
+                "user": "ann",
+                "password": {"env": "ANNS_PASSWORD"},
+                "person": "ann",
+                "sends": "mail",
+            }
+        }
+    },
+    "email": {
+        "accounts": {
+            "ann": {
+                "imap": {"host": "imap.example.org"},
+                "user": "ann@example.org",
+                "password": {"env": "ANNS_PASSWORD"},
+                "person": "ann",
+            }
+        }
+    },
+}
 _SPENT: Final = """
 insert into model_usage
 select (now() at time zone 'UTC')::date - n, 'turn', b, m, 12 + n, n % 2, 48000 + 3100 * n, 5200 + 410 * n, 0, 0,
@@ -193,6 +221,7 @@ async def fill_house(server: Opened) -> dict[str, UUID]:
     await server.lab.database.run(_SPENT)
     await add_person(server)
     await add_tasks(server)
+    await add_sync(server)
     await add_memory(server, ids["moved"], "I have moved to York, to Mill Lane")
     return ids
 
@@ -219,7 +248,7 @@ async def open_house(database_url: str, data_dir: Path, **more: Any) -> AsyncIte
     """A server with a worker, and what was written in the house."""
     accounts = data_dir.parent / "channels.d"
     write_accounts(accounts)
-    settings = {"models": MODELS, "channels_dir": accounts, **more}
+    settings = {"models": MODELS, "modules": ACCOUNTS, "channels_dir": accounts, **more}
     async with (
         ScriptedLlm(lambda _: Reply(text="Take the 09:38; it will be dry.")) as llm,
         open_server(database_url, data_dir, tree=TREE, policies=DOOR, more=settings) as server,

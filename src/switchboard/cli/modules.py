@@ -44,7 +44,7 @@ Module = Annotated[str, typer.Argument(help="The module's name.", metavar="MODUL
 def list_modules() -> None:
     """List installed modules: who has them, what is wrong with them, and when they last did what they do."""
     found = ask(lambda client: client.get("/v1/modules"))
-    names = ("module", "state", "butlers", "tools", "last sync", "problem")
+    names = ("module", "state", "butlers", "tools", "last sync", "sends", "problem")
     rows = (
         (
             one["module"],
@@ -52,6 +52,7 @@ def list_modules() -> None:
             ", ".join(one["butlers"]),
             len(one["tools"]),
             _last_sync(one),
+            "; ".join(f"{it['account']}: {it['sends']}" for it in one["accounts"] if it["sends"]),
             _describe_problem(one),
         )
         for one in found["modules"]
@@ -65,6 +66,7 @@ def show_module(module: Module) -> None:
     found = one_of(ask(lambda client: client.get("/v1/modules"))["modules"], "module", module, "module")
     rows: list[tuple[str, object]] = [("module", found["module"]), ("state", found["state"])]
     rows += [("butlers", ", ".join(found["butlers"])), ("tools", ", ".join(found["tools"]))]
+    rows += [("account", _describe_account(one)) for one in found["accounts"]]
     rows += [("problem", _describe_problem(found))] + [("does", _describe_chore(one)) for one in found["chores"]]
     show(found, details(rows))
 
@@ -181,6 +183,11 @@ def _describe_problem(module: Json) -> str:
     failed = [f"{_name_chore(one)}: {one['error']}" for one in module["chores"] if one["error"]]
     opening = [f"on {one['host']}: {one['why']}" for one in module["failures"]]
     return clean("; ".join(filter(None, (module["why"], *opening, *failed))))
+
+
+def _describe_account(account: Json) -> str:
+    sends = f"; sent by {account['sends']}" if account["sends"] else ""
+    return f"{account['account']} of {account['owner']}{sends}"
 
 
 def _describe_chore(chore: Json) -> str:

@@ -34,6 +34,18 @@ class OpeningFailure:
 
 
 @dataclass(frozen=True, slots=True)
+class ModuleAccount:
+    """An account of a module, as the settings of the server name it. `owner`: `person:ann` or `group:family`.
+
+    `sends`: who sends its mails or invitations, in words; empty: the module sends none.
+    """
+
+    account: str
+    owner: str
+    sends: str
+
+
+@dataclass(frozen=True, slots=True)
 class ShownModule:
     """An installed module. `state`: `why` says what is wrong with it, if it is unusable or quarantined."""
 
@@ -44,6 +56,7 @@ class ShownModule:
     butlers: Sequence[str]
     failures: Sequence[OpeningFailure] = ()
     chores: Sequence[ShownChore] = ()
+    accounts: Sequence[ModuleAccount] = ()
 
 
 @dataclass(frozen=True, slots=True)

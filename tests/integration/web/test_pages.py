@@ -45,6 +45,7 @@ async def addresses_of(house: House) -> dict[str, str]:
         "rule-new": "/rules/new?team=root",
         "rule-versions": "/rules/versions",
         "rule-version": "/rules/versions/1",
+        "modules": "/butlers/modules",
         "task": f"/tasks/{one['task_id:uuid']}",
         "message": f"/messages/{ids['bin']}",
         "message-dead": f"/messages/{ids['lost']}",

@@ -11,6 +11,7 @@ from fastapi import Depends, Response
 from pydantic import Field, StringConstraints
 
 from switchboard.app.access import Principal
+from switchboard.app.butlers import ButlerService
 from switchboard.app.remote_agents import BEAT, EDIT_AGENTS, RemoteAgentService, Standing
 from switchboard.server.contracts.base import Body, Line, Word
 from switchboard.server.http.parameters import router_of
@@ -18,6 +19,7 @@ from switchboard.server.http.services import Parts, answer, needs, operation
 from switchboard.server.services import ServiceFactory
 from switchboard.store.rules.remote_agents import Announcement
 
+BUTLER_SERVICE: Final = ServiceFactory(lambda s: ButlerService(s.runtime))
 REMOTE_AGENT_SERVICE: Final = ServiceFactory(lambda s: RemoteAgentService(s.runtime, s.access))
 router = router_of("agents")
 

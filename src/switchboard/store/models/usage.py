@@ -103,6 +103,19 @@ UsageKey = tuple[int, int, str]
 """Where a row stands among the others: its cost in micro-dollars, its tokens (0 and 0 of a day), its key."""
 
 
+class ButlerSpending(Struct, frozen=True):
+    """What models were asked for a butler on a day; `cost_usd` is null if nothing is known of it."""
+
+    system_id: str
+    tokens: int
+    cost_usd: float | None
+
+
+async def spent_by_butlers(database: Database, day: date) -> list[ButlerSpending]:
+    """Of those for which a model was asked, without the choice of the butler."""
+    return rows_as(ButlerSpending, await database.rows(query("model_usage.by_butler"), day))
+
+
 async def usage(
     database: Database, by: By, span: UsagePeriod, limit: int, *, after: UsageKey | None = None
 ) -> list[UsageRow]:

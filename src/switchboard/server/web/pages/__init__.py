@@ -8,6 +8,7 @@ from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.pages import (
     approvals,
     audit,
+    butlers,
     chat,
     connecting,
     connections,
@@ -41,6 +42,7 @@ PAGES: Final[tuple[WebPage | WebForm, ...]] = (
     *dead_letters.PAGES,
     *rules.PAGES,
     *plans.PAGES,
+    *butlers.PAGES,
     *memory.PAGES,
     *tasks.PAGES,
     *models.PAGES,

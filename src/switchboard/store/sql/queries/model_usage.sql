@@ -122,6 +122,10 @@ select (select count(distinct a.request_id) from asked a) as messages, {{sums}},
        nullif(sum(b.cost), 0) / 1e6::float8 as cost_usd
 from booked b;
 
+-- name: by_butler
+select u.butler as system_id, sum(u.tokens_in + u.tokens_out)::bigint as tokens, nullif(sum(u.cost), 0) / 1e6::float8 as cost_usd
+from model_usage u where u.day = $1 and u.butler <> '' group by u.butler;
+
 -- name: day
 select coalesce(d.tokens, 0) as tokens, coalesce(d.micros, 0) as micros, coalesce(d.refused, 0) as refused,
        coalesce(d.newcomer_tokens, 0) as newcomer_tokens, coalesce(d.senders_refused, 0) as senders_refused,
