@@ -40,6 +40,7 @@ from switchboard.store import lookup, traces
 from switchboard.store.connectors import standing
 from switchboard.store.database import SQL, Database, query
 from switchboard.store.ids import new_uuid7
+from switchboard.store.memory import facts
 from switchboard.store.messages import chats, conversations, dead_letters, inbox, outbox
 from switchboard.store.messages.dead_letters import DeadLetterFilter, DeadLetterHandling
 from switchboard.store.models import classification, classification_log
@@ -50,7 +51,7 @@ from switchboard.store.models.usage import UsagePeriod
 from switchboard.store.rules import remote_agents
 from switchboard.store.rules import versions as rules
 from switchboard.store.rules.replay import cases_since, count_cases
-from switchboard.store.work import approvals, deltas, lanes, ledger, maintenance, routing, status
+from switchboard.store.work import approvals, butlers, deltas, lanes, ledger, maintenance, routing, status
 from switchboard.store.work.lanes import NewDeadLetter, Settlement
 from switchboard.store.work.routing import Routed
 from switchboard.store.work.steps import Step, StepWrite, forget_events, load_steps, write_steps
@@ -1009,3 +1010,17 @@ async def test_what_a_person_said_under_each_handle_is_found_by_index(watched: W
         assert await watched.rows_read("fact", act) <= 10, name
         assert await watched.rows_read("person_handle", act) <= 10, name
     assert len(await watched.database.rows(query("facts.visible"), *who, 100, *handle)) == 2
+
+
+async def test_how_butlers_are_and_what_they_know_is_read_by_index(watched: Watched) -> None:
+    database, today = watched.database, datetime.now(UTC)
+    await database.run(LEARNED)
+    reads: list[Callable[[], Awaitable[object]]] = [
+        lambda: butlers.list_work(database),
+        lambda: butlers.list_failures(database, today - timedelta(days=1)),
+        lambda: facts.count_facts(database, 100),
+        lambda: facts.list_named(database, [UUID(int=n) for n in range(9)]),
+    ]
+    for read in reads:
+        for _ in range(8):
+            assert await watched.scanned(read) == set()
