@@ -13,6 +13,7 @@ import structlog
 from switchboard.app.access import Access, Action, Principal
 from switchboard.app.messages.blobs import BlobService
 from switchboard.app.messages.contents import MessageContents
+from switchboard.app.messages.searching import MessageSearch
 from switchboard.app.messages.views import Views
 from switchboard.domain.json_values import JsonMapping
 from switchboard.server.services import ServiceFactory
@@ -29,10 +30,13 @@ class LookingAccess(Access):
 
 
 _ACCESS: Final = ServiceFactory(lambda services: LookingAccess(services.runtime.database))
+MESSAGE_SEARCH: Final = ServiceFactory(
+    lambda services: MessageSearch(services.runtime.database, services.runtime.channels, services.of(_ACCESS))
+)
 LOOKING_VIEWS: Final = ServiceFactory(lambda services: Views(services.runtime, services.of(_ACCESS)))
+LOOKING_BLOBS: Final = ServiceFactory(
+    lambda services: BlobService(services.runtime.database, services.of(_ACCESS), services.runtime.settings)
+)
 CONTENTS: Final = ServiceFactory(
-    lambda services: MessageContents(
-        services.of(LOOKING_VIEWS),
-        BlobService(services.runtime.database, services.of(_ACCESS), services.runtime.settings),
-    )
+    lambda services: MessageContents(services.of(LOOKING_VIEWS), services.of(LOOKING_BLOBS))
 )

@@ -29,6 +29,7 @@ from switchboard.server.web.answering import AnswerFold, ChangedPart, frame_mess
 from switchboard.server.web.chats import PAGE_CHATS, name_from, new_thread, open_chat, speaker_of, store_files
 from switchboard.server.web.downloads import answer_file, answer_picture
 from switchboard.server.web.forms import NOTHING_ENTERED, Entered
+from switchboard.server.web.looking import LOOKING_BLOBS
 from switchboard.server.web.page import Fields, WebForm, WebPage
 from switchboard.server.web.signing_in import local_path
 from switchboard.server.web.visit import Visit
@@ -183,13 +184,17 @@ async def _decide(visit: Visit, fields: Fields, verb: Verb, text: str) -> Respon
 
 async def download_reply_file(visit: Visit) -> Response:
     """A file of a butler, to be saved and never opened here."""
-    file, name = await visit.services.blobs.download_of_reply(visit.caller, _outbox_id(visit), visit.path_number("n"))
+    file, name = await visit.services.of(LOOKING_BLOBS).download_of_reply(
+        visit.caller, _outbox_id(visit), visit.path_number("n")
+    )
     return answer_file(name, file)
 
 
 async def show_reply_picture(visit: Visit) -> Response:
     """A file of a butler whose bytes are those of a picture."""
-    file, _ = await visit.services.blobs.download_of_reply(visit.caller, _outbox_id(visit), visit.path_number("n"))
+    file, _ = await visit.services.of(LOOKING_BLOBS).download_of_reply(
+        visit.caller, _outbox_id(visit), visit.path_number("n")
+    )
     return await answer_picture(file)
 
 

@@ -5,25 +5,30 @@ Next: `app/messages/views.py`, `app/messages/explain.py`, `app/messages/contents
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final, cast, get_args
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from starlette.responses import Response
 
 from switchboard.app.messages.blobs import RAW
 from switchboard.app.messages.explain import EXPLAIN, explain
 from switchboard.app.messages.intake import MAIL
+from switchboard.app.messages.searching import MessageFilter, Period
 from switchboard.app.messages.views import MESSAGES
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.shown import MessageState
 from switchboard.server.web.downloads import answer_file, answer_picture, saved_as
 from switchboard.server.web.headers import foreign_headers
-from switchboard.server.web.looking import CONTENTS, LOOKING_VIEWS
+from switchboard.server.web.looking import CONTENTS, LOOKING_VIEWS, MESSAGE_SEARCH
 from switchboard.server.web.naming import name_senders
 from switchboard.server.web.page import WebPage
 from switchboard.server.web.visit import Visit
 
 _ROWS: Final = 50
+_FILTERS: Final = ("channel", "endpoint", "sender", "butler", "team")
+_TIMES: Final = ("since", "until")
 _STATES: Final[tuple[MessageState, ...]] = get_args(MessageState)
 
 
@@ -36,24 +41,39 @@ def _asked_state(visit: Visit) -> MessageState | None:
 
 async def show_messages(visit: Visit) -> Response:
     """Newest first, with filters that are the address."""
-    asked = {name: visit.asked(name) for name in ("channel", "endpoint", "state")}
-    messages, following = await visit.services.of(LOOKING_VIEWS).messages(
+    asked = {name: visit.asked(name) for name in (*_FILTERS, "state", *_TIMES)}
+    wanted = MessageFilter(**{name: asked[name] for name in _FILTERS}, state=_asked_state(visit))
+    found = await visit.services.of(MESSAGE_SEARCH).find(
         visit.caller,
-        limit=_ROWS,
+        wanted,
+        Period(*(_asked_time(visit, name) for name in _TIMES)),
         cursor=visit.asked("cursor"),
-        channel=asked["channel"],
-        endpoint=asked["endpoint"],
-        state=_asked_state(visit),
+        limit=_ROWS,
     )
     return visit.page(
         "messages.html",
-        messages=messages,
-        names=await name_senders(visit, messages),
-        following=following,
+        found=found,
+        names=await name_senders(visit, found.messages),
         asked=asked,
+        filtered=any(asked.values()),
         states=_STATES,
         channels=sorted(visit.services.runtime.channels),
+        teams=sorted(team.team_id for team in visit.services.runtime.rule_book.rules.teams),
     )
+
+
+def _asked_time(visit: Visit, name: str) -> datetime | None:
+    """A time as forms send it, in the zone in which times are shown."""
+    text = visit.asked(name)
+    if text is None:
+        return None
+    zone = visit.services.runtime.settings.web.time_zone
+    try:
+        found = datetime.fromisoformat(text)
+        found = found if found.tzinfo or zone is None else found.replace(tzinfo=ZoneInfo(zone))
+        return found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidInput(f"a time is written as 2026-11-30T14:00, not {text[:40]!r}", field=name) from None
 
 
 async def show_message(visit: Visit) -> Response:

@@ -12,8 +12,10 @@ from typing import Final
 from msgspec import Struct
 from starlette.responses import Response
 
+from switchboard.app.messages.searching import MessageFilter, Period
 from switchboard.app.status import STATUS
 from switchboard.server.http.status import STATUS_SERVICE
+from switchboard.server.web.looking import MESSAGE_SEARCH
 from switchboard.server.web.naming import name_senders
 from switchboard.server.web.page import WebPage
 from switchboard.server.web.visit import Visit
@@ -38,10 +40,10 @@ async def show_now(visit: Visit) -> Response:
     status = await visit.services.of(STATUS_SERVICE).status()
     running, _ = await views.deliveries(caller, limit=_WAITING, cursor=None, system_id=None, state="running")
     lanes, _ = await views.lanes(limit=_WAITING, cursor=None)
-    messages, _ = await views.messages(caller, limit=_LAST, cursor=None, channel=None, endpoint=None)
+    last = await visit.services.of(MESSAGE_SEARCH).find(caller, MessageFilter(), Period(), cursor=None, limit=_LAST)
     names = await name_senders(
         visit,
-        messages,
+        last.messages,
         conversations=[one.conversation for one in running] + [lane["lane"].rpartition(":")[2] for lane in lanes],
     )
     return visit.page(
@@ -50,7 +52,7 @@ async def show_now(visit: Visit) -> Response:
         status=status,
         running=running,
         waiting=[lane for lane in lanes if lane["state"] != "running"],
-        messages=messages,
+        messages=last.messages,
         bars=bars_of(status.hours, datetime.now(UTC)),
         books=await views.books(now=False),
     )
