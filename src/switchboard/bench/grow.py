@@ -106,7 +106,7 @@ class Growing:
     """A switchboard with a growing number of messages."""
 
     def __init__(self, runtime: Runtime, switchboard: Switchboard, messages: int, aged: float, say: Say) -> None:
-        self._runtime, self._switchboard, self._database = runtime, switchboard, runtime.database
+        self.runtime, self.switchboard, self._database = runtime, switchboard, runtime.database
         self._messages, self._aged, self._say = messages, aged, say
         self._there = 0
         self._real: list[UUID] = []
@@ -123,6 +123,14 @@ class Growing:
         many = await self._at(self._messages)
         return GrowthResult(self._messages, await sizes(self._database, self._messages), few, many)
 
+    async def fill_once(self) -> None:
+        """Fill in all messages, unless an earlier run has."""
+        if await self._database.value("select exists (select from message_inbox)"):
+            return
+        await self._turns(_REAL)
+        await fill(self._database, self._there, self._messages, self._messages, self._real)
+        await self._database.run("vacuum analyze")
+
     async def _at(self, messages: int) -> dict[str, float]:
         real = max(_CLAIMS, round((messages - self._there) * self._aged))
         began = perf_counter()
@@ -134,7 +142,7 @@ class Growing:
         times = await self._claims()
         await self._turns(real - _CLAIMS)
         self._say(f"timing look-ups among {self._there:,} messages")
-        return times | await look(self._runtime, self._there)
+        return times | await look(self.runtime, self._there)
 
     async def _claims(self) -> dict[str, float]:
         """Time accepting a message and claiming its lane; the lanes are given back, and workers do the rest later."""
@@ -148,7 +156,7 @@ class Growing:
         return {"accept one message": median(accepted), "claim": median(claimed)}
 
     async def _accept(self, messages: int) -> None:
-        for answer in await self._switchboard.accept.accept_all([next(self._envelopes) for _ in range(messages)]):
+        for answer in await self.switchboard.accept.accept_all([next(self._envelopes) for _ in range(messages)]):
             if isinstance(answer, SwitchboardError):
                 raise answer
             self._there += 1
@@ -156,7 +164,7 @@ class Growing:
 
     async def _turns(self, messages: int) -> None:
         """Accept new messages, let a real worker answer them, and send the replies."""
-        worker = make_worker(self._runtime)
+        worker = make_worker(self.runtime)
         working = asyncio.create_task(worker.run())
         try:
             for n in range(0, messages, _BATCH):
@@ -169,7 +177,7 @@ class Growing:
             await working
 
     async def _send(self) -> None:
-        replies = self._switchboard.replies
+        replies = self.switchboard.replies
         pulled = await replies.pull(PullRequest(CHANNEL, ENDPOINT, limit=_BATCH))
         sent = (Receipt("sent", platform_message_id=reply.outbox_id.hex[:8]) for reply in pulled)
         await asyncio.gather(*map(replies.receipt, [r.outbox_id for r in pulled], [r.lease for r in pulled], sent))
