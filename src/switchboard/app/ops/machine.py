@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from importlib.metadata import packages_distributions
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Final
 
@@ -35,12 +35,18 @@ def check_python() -> CheckResult:
 
 def check_package() -> CheckResult:
     """Another distribution with a package of our name: whichever was installed last has overwritten the other."""
-    owners = {name.lower().replace("_", "-") for name in packages_distributions().get("switchboard", ())}
+    owners = {one.name.lower().replace("_", "-") for one in distributions() if _has_files_of_ours(one)}
     if not (others := sorted(owners - {DISTRIBUTION})):
         return ok("package", f"{DISTRIBUTION} {__version__}")
     said = f"files of {', '.join(others)} are in the package switchboard, which both bring"
     remedy = f"pip uninstall {' '.join(others)}, then pip install --force-reinstall --no-deps {DISTRIBUTION}"
     return error("package", said, remedy)
+
+
+def _has_files_of_ours(one: Distribution) -> bool:
+    """By the list of its files as it stands: to read those of all distributions as paths takes a second."""
+    said = one.read_text("RECORD") or one.read_text("installed-files.txt") or ""
+    return any(line.startswith("switchboard/") for line in said.splitlines())
 
 
 def check_settings() -> CheckResult:

@@ -21,7 +21,7 @@ from switchboard.app.approvals.service import APPROVALS
 from switchboard.app.pulse import Pulse
 from switchboard.app.status import NEEDS, STATUS, NeedKind
 from switchboard.app.web_sessions import WebVisitor
-from switchboard.domain.errors import Forbidden, InvalidInput, NotFound, SwitchboardError
+from switchboard.domain.errors import Forbidden, InvalidInput, NotFound, SwitchboardError, Unavailable
 from switchboard.server.connections import Connections
 from switchboard.server.http.status import STATUS_SERVICE
 from switchboard.server.http.web_sessions import WEB_SESSION_SERVICE
@@ -38,8 +38,10 @@ from switchboard.server.web.visit import Frame, MenuEntry, Visit
 
 log = structlog.get_logger(__name__)
 
-_AT_ONCE: Final = 4
-"""Pages that are made at a time, so that people who look never take all connections to the database."""
+_AT_ONCE: Final = 2
+"""Pages that are made at a time, so that people who look never take all connections to the database: `PageParts`."""
+_LONGEST_S: Final = 10.0
+"""Seconds that a page may take, whatever it is made of."""
 _ASKED: Final[frozenset[NeedKind]] = frozenset({"approvals", "questions"})
 _LONGEST_PATH: Final = 1000
 """Characters: a longer path is none of ours, and may hold a number that Python refuses to read."""
@@ -90,8 +92,11 @@ class Site:
                 return visit.go(first)
             if visit.caller.role not in page.needs.roles:
                 raise refuse_role(visit.caller.role, page.needs)
-            async with self._making:
-                return await page.show(visit)
+            try:
+                async with self._making, asyncio.timeout(_LONGEST_S):
+                    return await page.show(visit)
+            except TimeoutError:
+                raise Unavailable("this page took too long; ask for less of it, or try it again in a moment") from None
 
         return show
 

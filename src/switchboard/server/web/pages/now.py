@@ -5,6 +5,7 @@ Next: `app/status.py`, `app/messages/views.py`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -13,11 +14,13 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from switchboard.app.messages.searching import MessageFilter, Period
+from switchboard.app.people.naming import NOBODY_CALLED
 from switchboard.app.status import STATUS
 from switchboard.server.http.status import STATUS_SERVICE
 from switchboard.server.web.looking import MESSAGE_SEARCH
 from switchboard.server.web.naming import name_senders
 from switchboard.server.web.page import WebPage
+from switchboard.server.web.reading import PageParts
 from switchboard.server.web.visit import Visit
 
 _LAST: Final = 50
@@ -37,24 +40,27 @@ class HourBar(Struct, frozen=True):
 async def show_now(visit: Visit) -> Response:
     """Everything at once; `site.py` leads whoever may see only a part to the first page of theirs."""
     views, caller = visit.services.views, visit.caller
-    status = await visit.services.of(STATUS_SERVICE).status()
-    running, _ = await views.deliveries(caller, limit=_WAITING, cursor=None, system_id=None, state="running")
-    lanes, _ = await views.lanes(limit=_WAITING, cursor=None)
-    last = await visit.services.of(MESSAGE_SEARCH).find(caller, MessageFilter(), Period(), cursor=None, limit=_LAST)
-    names = await name_senders(
-        visit,
-        last.messages,
-        conversations=[one.conversation for one in running] + [lane["lane"].rpartition(":")[2] for lane in lanes],
+    search, read = visit.services.of(MESSAGE_SEARCH), PageParts().read
+    status, running, lanes, last, books = await asyncio.gather(
+        read(visit.services.of(STATUS_SERVICE).status()),
+        read(views.deliveries(caller, limit=_WAITING, cursor=None, system_id=None, state="running")),
+        read(views.lanes(limit=_WAITING, cursor=None)),
+        read(search.find(caller, MessageFilter(), Period(), cursor=None, limit=_LAST)),
+        read(views.books(now=False)),
     )
+    at_work, waiting = running and running[0], lanes and lanes[0]
+    places = [one.conversation for one in at_work or ()]
+    places += [lane["lane"].rpartition(":")[2] for lane in waiting or ()]
+    names = await read(name_senders(visit, () if last is None else last.messages, conversations=places))
     return visit.page(
         "now.html",
-        names=names,
+        names=names or NOBODY_CALLED,
         status=status,
-        running=running,
-        waiting=[lane for lane in lanes if lane["state"] != "running"],
-        messages=last.messages,
-        bars=bars_of(status.hours, datetime.now(UTC)),
-        books=await views.books(now=False),
+        running=at_work,
+        waiting=None if waiting is None else [lane for lane in waiting if lane["state"] != "running"],
+        messages=None if last is None else last.messages,
+        bars=None if status is None else bars_of(status.hours, datetime.now(UTC)),
+        books=books,
     )
 
 
