@@ -16,8 +16,8 @@ import pytest
 from google.auth.transport.requests import Request as GoogleRequest
 from google.oauth2.credentials import Credentials
 
-from switchboard.app.ops.sign_ins import check_sign_ins
 from switchboard.app.settings import Settings
+from switchboard.app.sign_ins import check_sign_ins
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.ports.connector import SignInRefused
 from switchboard.testing.oauth import CLIENT_ID, CLIENT_SECRET, OAuthPerson, OAuthServer, Rotation

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from switchboard.app.dead_letters.replies import ReplyNotices
 from switchboard.app.notices import OperatorNotices, unusable
-from switchboard.app.ops.sign_ins import note_sign_ins
 from switchboard.app.settings import Settings
+from switchboard.app.sign_ins import note_sign_ins
 from switchboard.core.notices import TEST
 from switchboard.core.people.strangers import Contact
 from switchboard.domain.ledger import LeasedRow

@@ -1,9 +1,10 @@
 """Tells operators in chats (setting `notify`) what needs them: dead letters, strangers, decisions, failed accounts.
 
-`app/wiring.py` has one of the workers call `OperatorNotices.tell` every few seconds; doctor calls `check_notify`, and
-with `--notify` `send_test_notices`. In: what nobody was told of yet; out: notices, which are messages of the house. An
-event is marked in the transaction that stores its notice, at most one a minute for each kind and address, so that what
-comes meanwhile is counted in the next. Next: `journey/turn.py`, where the notice becomes a reply.
+`app/ops/periodic.py` gives workers the tasks: one of them calls `OperatorNotices.tell` every few seconds. Doctor calls
+`check_notify`, and with `--notify` `send_test_notices`. In: what nobody was told of yet; out: notices, which are
+messages of the house. An event is marked in the transaction that stores its notice, at most one a minute for each kind
+and address, so that what comes meanwhile is counted in the next. Next: `journey/turn.py`, where the notice becomes a
+reply.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from uuid import UUID
 import msgspec
 import structlog
 
+from switchboard.app.runtime import Runtime
+from switchboard.app.sign_ins import note_sign_ins
 from switchboard.core.envelope.identity import chat_conversation, event_key
 from switchboard.core.notices import (
     NOTICE,
@@ -40,6 +43,7 @@ from switchboard.lanes.faults import point
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.channel import Channel
 from switchboard.ports.checks import CheckResult, error, ok, warning
+from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.store import notices as store
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
@@ -51,6 +55,18 @@ log = structlog.get_logger(__name__)
 
 _AT_ONCE: Final = 10_000
 _CHANNEL: Final = Channel(name=NOTICE)
+
+
+def notice_tasks(runtime: Runtime) -> tuple[MaintenanceTask, ...]:
+    """Operators are told nothing in chats if no address is named."""
+    addresses, book = runtime.settings.notify, runtime.rule_book
+    if not addresses:
+        return ()
+    notices = OperatorNotices(runtime.database, runtime.notifier, lambda: book.rules.index, addresses)
+    return (
+        MaintenanceTask("notify", 2.0, notices.tell),
+        MaintenanceTask("note_sign_ins", 30.0, lambda: note_sign_ins(runtime.database, runtime.settings), local=True),
+    )
 
 
 class OperatorNotices:

@@ -24,10 +24,10 @@ from switchboard.app.ops.machine import (
     check_token_file,
 )
 from switchboard.app.ops.modules import check_modules
-from switchboard.app.ops.sign_ins import check_sign_ins
 from switchboard.app.ownership import read_ours
 from switchboard.app.rules.checks import check_stored_teams, check_team_files
 from switchboard.app.settings import TOO_MANY_INSIDE, Settings
+from switchboard.app.sign_ins import check_sign_ins
 from switchboard.app.transcription import check_transcription
 from switchboard.connectors.kernel.checks import Trust, check_accounts, paused_endpoints
 from switchboard.llm.checks import check_models

@@ -13,10 +13,9 @@ from switchboard.app.dead_letters.replies import reply_tasks
 from switchboard.app.memory.consolidating import consolidation_tasks
 from switchboard.app.memory.indexing import indexing_tasks
 from switchboard.app.models.process import compacting
-from switchboard.app.notices import OperatorNotices
+from switchboard.app.notices import notice_tasks
 from switchboard.app.ops.erased_files import file_tasks
 from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
-from switchboard.app.ops.sign_ins import note_sign_ins
 from switchboard.app.ops.traces import TraceExport, open_sink
 from switchboard.app.runtime import Runtime
 from switchboard.journey.compaction import Compactor
@@ -32,25 +31,13 @@ def periodic_tasks(runtime: Runtime, models: Models, callbacks: Container[str]) 
             maintenance_tasks(database, runtime.notifier, settings.dead_letters, callbacks, runtime.channels),
             retention_tasks(database, settings.classify.keep_days, settings.memory.keep_days),
             reply_tasks(runtime),
-            _notice_tasks(runtime),
+            notice_tasks(runtime),
             _compaction_tasks(runtime, models),
             consolidation_tasks(runtime, models),
             indexing_tasks(database, settings.memory.languages, runtime.embedder),
             file_tasks(database, settings.data_dir, settings.memory.results_keep_days),
             _trace_tasks(runtime),
         )
-    )
-
-
-def _notice_tasks(runtime: Runtime) -> tuple[MaintenanceTask, ...]:
-    """Operators are told nothing in chats if no address is named."""
-    addresses, book = runtime.settings.notify, runtime.rule_book
-    if not addresses:
-        return ()
-    notices = OperatorNotices(runtime.database, runtime.notifier, lambda: book.rules.index, addresses)
-    return (
-        MaintenanceTask("notify", 2.0, notices.tell),
-        MaintenanceTask("note_sign_ins", 30.0, lambda: note_sign_ins(runtime.database, runtime.settings), local=True),
     )
 
 

@@ -24,6 +24,7 @@ language sql stable as $$
             or exists (select from contact c where not c.noticed and c.state = 'stranger' and c.scope <> 'late')
             or exists (select from approval a where not a.noticed)
             or exists (select from connector c where is_in_trouble(c))
+            or exists (select from sign_in_end e where not e.noticed)
         else true
     end;
 $$;

@@ -8,3 +8,4 @@ create table sign_in_end (
     noticed boolean not null default false,
     primary key (kind, key)
 );
+create index sign_in_end_unnoticed on sign_in_end (key) where not noticed;

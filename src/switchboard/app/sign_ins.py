@@ -1,8 +1,8 @@
 """Whether sign-ins by OAuth 2 last, of accounts of channels and of modules: for `switchboard doctor`, and for notices.
 
-`checks.py` calls `check_sign_ins`; every worker calls `note_sign_ins` from time to time. In: the settings; out: what
-has ended or ends soon. Nobody is asked but the token files, in which whoever renews them has written what the provider
-said. Next: `app/notices.py`, which tells operators.
+`ops/checks.py` calls `check_sign_ins`; every worker calls `note_sign_ins` from time to time. In: the settings; out:
+what has ended or ends soon. Nobody is asked but the token files, in which whoever renews them has written what the
+provider said. Next: `notices.py`, which tells operators.
 """
 
 from __future__ import annotations
