@@ -61,7 +61,7 @@ TREE: Final = (
         rule("System1/house", channel="dashboard", number=5),
     ),
 )
-ACCOUNTS: Final = {"house": ("bot:house", "open"), "door": ("bot:door", "pair"), "old-bot": ("bot:old", "pair")}
+BOTS: Final = {"house": ("bot:house", "open"), "door": ("bot:door", "pair"), "old-bot": ("bot:old", "pair")}
 """Accounts of Telegram, with their endpoints and who may write; the last is paused."""
 DOOR: Final[Mapping[str, Policy]] = {"telegram/bot:door": "pair"}
 """An endpoint where strangers are held."""
@@ -80,7 +80,7 @@ MODELS: Final = (
     {"name": "local", "kind": "openai", "model": "qwen3-30b", "base_url": "http://127.0.0.1:11434/v1"},
     {"name": "cloud", "kind": "anthropic", "model": "claude-sonnet-5"},
 )
-ACCOUNTS: Final = {
+MODULES: Final = {
     "calendar": {
         "accounts": {
             "ann": {
@@ -160,7 +160,7 @@ async def submit_mail(server: Opened, raw: bytes) -> UUID:
 def write_accounts(directory: Path) -> None:
     """As if `switchboard channels add` had written them."""
     directory.mkdir(parents=True)
-    for name, (endpoint, strangers) in ACCOUNTS.items():
+    for name, (endpoint, strangers) in BOTS.items():
         (directory / f"{name}.token").touch(mode=0o600)
         (directory / f"{name}.token").write_text("123456:ABC-DEF")
         (directory / f"{name}.toml").write_text(
@@ -248,7 +248,7 @@ async def open_house(database_url: str, data_dir: Path, **more: Any) -> AsyncIte
     """A server with a worker, and what was written in the house."""
     accounts = data_dir.parent / "channels.d"
     write_accounts(accounts)
-    settings = {"models": MODELS, "modules": ACCOUNTS, "channels_dir": accounts, **more}
+    settings = {"models": MODELS, "modules": MODULES, "channels_dir": accounts, **more}
     async with (
         ScriptedLlm(lambda _: Reply(text="Take the 09:38; it will be dry.")) as llm,
         open_server(database_url, data_dir, tree=TREE, policies=DOOR, more=settings) as server,

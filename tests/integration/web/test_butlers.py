@@ -14,7 +14,7 @@ from tests.servers import Opened, open_server
 from tests.waiting import eventually
 from tests.web_filling import add_sync
 from tests.web_forms import audited, enter, follow, tick
-from tests.web_house import ACCOUNTS, TREE, Scripted, signed_in
+from tests.web_house import MODULES, TREE, Scripted, signed_in
 
 SIZES = pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
 
@@ -23,7 +23,7 @@ SIZES = pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
 async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
     """A server with a tree of two teams, one of whose butlers has just given up a message."""
     async with (
-        open_server(database_url, tmp_path / "data", tree=TREE, more={"modules": ACCOUNTS}) as opened,
+        open_server(database_url, tmp_path / "data", tree=TREE, more={"modules": MODULES}) as opened,
         at_work(opened.lab.worker({"scripted": Scripted()})),
     ):
         broken = await opened.submit(envelope_json("Please do the impossible", channel="telegram", sender="ben"))
