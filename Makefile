@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test acceptance coverage up static check ci quick random chaos peers nightly dist house pictures pythons release decisions capabilities runners kit words bombs bench clis cyrus-imapd emulate icaljs pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report voice shapes surface bare container
+.PHONY: help demo test tests acceptance coverage up static check ci quick random chaos peers nightly dist house pictures pythons release decisions capabilities runners kit words bombs bench clis cyrus-imapd emulate icaljs pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report voice shapes surface bare container
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -39,6 +39,9 @@ test: $(STAMP) ## the tests of all parts, with real databases and servers; ten m
 
 acceptance: $(STAMP) ## the tests of whole installations: demo, manual, benchmarks, kills; five minutes
 	@$(TESTS) tests/acceptance tests/chaos
+
+tests: $(STAMP) ## both in one run, as CI has it: what waits leaves time to what computes
+	@$(TESTS) $(addprefix --ignore=,$(READING)) tests/acceptance tests/chaos tests/unit tests/integration
 
 coverage: $(STAMP) ## all tests, and which lines they run; takes half as long again
 	@$(BIN)/coverage erase
