@@ -268,6 +268,7 @@ async def test_where_no_model_is_configured_nothing_that_asks_one_is_imported(
     assert process.returncode == 0
     assert {name.partition(".")[0] for name in loaded} & {"openai", "anthropic", "mcp"} == set()
     assert "switchboard.server.app" in loaded
+    assert {"jinja2", "switchboard.server.web.site"} & set(loaded) == set(), "pages cost nothing until the first"
     ours = {name for name in loaded if name.startswith(("switchboard.llm.", "switchboard.app.models.dispatcher"))}
     assert ours == {"switchboard.llm.local_embedder", "switchboard.llm.port", "switchboard.llm.spec"}
     assert "switchboard.tools.web_fetch" not in loaded

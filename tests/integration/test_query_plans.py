@@ -51,7 +51,7 @@ from switchboard.store.models.usage import UsagePeriod
 from switchboard.store.rules import remote_agents
 from switchboard.store.rules import versions as rules
 from switchboard.store.rules.replay import cases_since, count_cases
-from switchboard.store.work import approvals, butlers, deltas, lanes, ledger, maintenance, routing, status
+from switchboard.store.work import approvals, butlers, deltas, lanes, ledger, maintenance, pulse, routing, status
 from switchboard.store.work.lanes import NewDeadLetter, Settlement
 from switchboard.store.work.routing import Routed
 from switchboard.store.work.steps import Step, StepWrite, forget_events, load_steps, write_steps
@@ -529,6 +529,7 @@ async def test_one_message_and_the_newest_are_always_read_by_index(watched: Watc
         lambda: chats.tools(database, [request_id]),
         lambda: chats.ahead(database, request_id),
         lambda: status.list_needs(database),
+        lambda: pulse.read_marks(database),
         lambda: status.count_by_hour(database),
         lambda: outbox.list_receipts(database, request_id),
         lambda: outbox.count_open(database),

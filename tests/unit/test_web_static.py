@@ -44,5 +44,9 @@ def test_what_a_first_page_loads_is_small() -> None:
     assert sum(len(files.answer(files.address(name).rpartition("/")[2]).body) for name in FILES) < 90_000
 
 
+def test_our_own_script_is_small() -> None:
+    assert (HERE / "app.js").stat().st_size <= 5120
+
+
 def test_the_style_loads_nothing() -> None:
     assert not re.search(r"@import|url\(", (HERE / "style.css").read_text(encoding="utf-8"))

@@ -38,6 +38,6 @@ select
          join step s on s.request_id = d.request_id and s.lane = d.lane and s.seq = d.seq
          where exists (select from step p where p.request_id = d.request_id and p.lane = d.lane and p.seq = d.seq
                        and p.path = 'plan:route')),
-        (select count(*) from (select from parked where decided_at is null limit $2) x)
+        (select sum(parked) from (select parked from lane where parked > 0 limit $2) x)
     ) as plans,
     (select version from rule_set order by version desc limit 1)::text as rules;
