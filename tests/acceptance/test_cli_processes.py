@@ -94,7 +94,7 @@ OPTIONS: Mapping[tuple[str, ...], tuple[str, ...]] = {
 NOUNS = (
     "messages teams agents dlq tokens outbox lanes db rules sops models channels connectors "
     "pairing quarantine webhooks audit bench memory approvals mcp plans monitoring service upgrade people modules "
-    "tasks conversations web-sessions"
+    "tasks conversations web-sessions setup"
 )
 GROUPS = {(noun,) for noun in NOUNS.split()}
 

@@ -44,13 +44,15 @@ RARE_POINTS: Final = tuple(
 )
 ERASURE_POINTS: Final = ("erasure_begun", "files_ordered", "erased_batch", "erased_kind", "erased_on_disk")
 """Passed by `test_erasing_killed.py`."""
+SETUP_POINTS: Final = ("setup_staged", "setup_published", "setup_recorded", "restart_drained")
+"""Passed by `integration/web/test_first_run.py`."""
 MAIL_POINTS: Final = tuple(one for one in get_args(Point) if one.startswith("mail_"))
 """Passed by `test_mails_killed.py`."""
 VOICE_POINTS: Final = ("before_transcript", "after_transcript")
 """Passed by `integration/test_voice.py`."""
 ELSEWHERE: Final = (
     *(*ROUTE_POINTS, *WAIT_POINTS, *COMPACTION_POINTS, *CONSOLIDATION_POINTS, *CONNECTOR_POINTS),
-    *(*RARE_POINTS, *ERASURE_POINTS, *MAIL_POINTS, *VOICE_POINTS),
+    *(*RARE_POINTS, *ERASURE_POINTS, *MAIL_POINTS, *VOICE_POINTS, *SETUP_POINTS),
 )
 
 

@@ -257,7 +257,7 @@ ERASED: Final = """approval attempt awaited classification contact dead_letter d
 """Tables with words or files of persons, all of which are erased."""
 NO_WORDS: Final = """audit balance blob blob_piece book chore compaction connector connector_account consolidation
     consolidation_run contact_owner conversation conversation_start dedupe erased_files erased_history
-    fact_model fact_reading fact_source fact_unembedded fact_unread forgotten installation installed_functions
+    fact_model fact_reading fact_source fact_unembedded fact_unread first_run forgotten installation installed_functions
     lane learning_switch link_code listening mcp_server mcp_tool member migration model_cooldown model_day
     model_flow model_lease model_refused_key model_reservation model_usage module_failure module_harm module_quarantine
     module_use notice outbox_part outcome pairing_code parked people_version person person_group person_handle

@@ -47,6 +47,8 @@ SAME: Final = {
     ),
     "/tasks/{task_id:uuid}/cancel": Same("POST /v1/tasks/{task_id}/cancel", "tasks cancel"),
     "/tasks/{task_id:uuid}/run": Same("POST /v1/tasks/{task_id}/run", "tasks run"),
+    "/welcome/model": Same("POST /v1/setup/files", "init"),
+    "/welcome/card": Same("POST /v1/setup/cards", "setup skip"),
     "/rules/new": Same("POST /v1/rules", "rules create"),
     "/rules/{rule_id:uuid}/change": Same("PATCH /v1/rules/{rule_id}", "rules update"),
     "/rules/{rule_id:uuid}/delete": Same("DELETE /v1/rules/{rule_id}", "rules delete"),

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
@@ -47,9 +48,14 @@ class Runtime:
 
 
 class Switchboard(Struct, frozen=True):
-    """The runtime with the legs that the API and the MCP server call."""
+    """The runtime with the legs that the API and the MCP server call.
+
+    `restart` lets this process end and start again with the settings that are there by then; None: somebody else has to
+    do that.
+    """
 
     runtime: Runtime
     accept: AcceptLeg
     replies: ReplyService
     mails: MailReader
+    restart: Callable[[], None] | None = None

@@ -93,6 +93,7 @@ COMMANDS: Final = (
     CommandEntry("lanes", "lanes:app", "Lanes that are waiting, running or paused; resume one.", _KEEP),
     CommandEntry("open", "web:open_page", "Make a link that signs in on the page.", _RUN),
     CommandEntry("web-sessions", "web:app", "Who is signed in on the page; sign one out.", _KEEP),
+    CommandEntry("setup", "setup:app", "The first run: how far it is; skip a step of it.", _KEEP),
     CommandEntry("tokens", "tokens:app", "Create, list and revoke tokens.", _KEEP),
     CommandEntry("audit", "audit:app", "Refused requests and administrative actions.", _KEEP),
     CommandEntry("monitoring", "monitoring.commands:app", "Alerts for Prometheus, a dashboard for Grafana.", _KEEP),

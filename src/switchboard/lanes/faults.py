@@ -79,6 +79,10 @@ Point = Literal[
     "rollback_counted",
     "rollback_kept",
     "rollback_done",
+    "setup_staged",
+    "setup_published",
+    "setup_recorded",
+    "restart_drained",
 ]
 
 

@@ -30,7 +30,7 @@ class Choice(Struct, frozen=True):
 
     `found` is what the model was found to be like, `concurrency` how many requests it runs at once, if that is not
     usual. `workspace` is the directory of the butler's files as the team file names it; `owner` the person who may use
-    all of its tools; `zone` the time zone in which the butler reads and tells times.
+    all of its tools; `zone` the time zone in which the butler reads and tells times; `data_dir` where the database is.
     """
 
     butler: str
@@ -38,6 +38,7 @@ class Choice(Struct, frozen=True):
     workspace: str
     owner: str
     zone: str = "UTC"
+    data_dir: str = "data"
     found: ModelTraits = NO_TRAITS
     concurrency: int | None = None
 
@@ -54,7 +55,7 @@ def _settings_text(choice: Choice) -> str:
     lines = [
         "# Written by `switchboard init`; it is yours to edit. All settings: docs/configuration.md",
         'teams_dir = "teams"',
-        'data_dir = "data"',
+        f"data_dir = {json.dumps(choice.data_dir, ensure_ascii=False)}",
         'channels_dir = "channels.d"',
     ]
     if choice.offer is None:

@@ -19,7 +19,7 @@ from switchboard.domain.errors import InvalidInput
 _NAME: Final = re.compile(r"[^\W_][\w.-]{0,63}")
 
 
-class Question(Struct, frozen=True):
+class SetupQuestion(Struct, frozen=True):
     """A question, and the usual answer. `check` takes the directory of the installation and what was typed.
 
     It returns the answer, or raises InvalidInput whose field is the `name` of the question.
@@ -45,5 +45,5 @@ def _check_workspace(directory: Path, typed: str) -> str:
     return str(workspace_at(directory, typed))
 
 
-BUTLER: Final = Question("butler", "What should the butler be called?", "butler", _check_butler)
-WORKSPACE: Final = Question("workspace", "Which directory may it read and write?", "files", _check_workspace)
+BUTLER: Final = SetupQuestion("butler", "What should the butler be called?", "butler", _check_butler)
+WORKSPACE: Final = SetupQuestion("workspace", "Which directory may it read and write?", "files", _check_workspace)

@@ -6,17 +6,31 @@ Next: `app/models/model_tests.py`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct, structs
 from msgspec.structs import asdict
 
 from switchboard.app.settings import Settings
 from switchboard.app.setup.discovery import Offer
+from switchboard.llm.build import Sessions
 from switchboard.llm.spec import ModelTraits
 
 if TYPE_CHECKING:
     from switchboard.app.models.model_tests import Tried
+
+
+_BRIEF_S: Final = 15
+
+
+class BriefTrial(Struct, frozen=True):
+    """What came of a short test. `context`: how many tokens the model can read, if it answered."""
+
+    tried: Tried
+    context: int | None
 
 
 async def try_offer(offer: Offer) -> Tried:
@@ -25,6 +39,25 @@ async def try_offer(offer: Offer) -> Tried:
 
     settings = _settings_of(offer)
     return await tests.try_setup(settings, settings.models[0], tests.NOWHERE)
+
+
+async def try_briefly(offer: Offer) -> BriefTrial:
+    """Ask one thing and see how it answers; a person waits for it, so it gets 15 seconds altogether.
+
+    A model that is slower may work all the same: `try_offer` has patience.
+    """
+    from switchboard.app.models import model_tests as tests
+
+    settings = _settings_of(structs.replace(offer, profile=None), timeout=_BRIEF_S)
+    [model], [as_kept] = settings.models, _settings_of(offer).models
+    try:
+        async with asyncio.timeout(_BRIEF_S), aclosing(Sessions([as_kept])) as sessions:
+            tried = await tests.try_setup(settings, model, tests.NOWHERE)
+            return BriefTrial(tried, (await sessions.contexts.of(as_kept, 0) or None) if tried.ok else None)
+    except TimeoutError:
+        told = f"it did not answer within {_BRIEF_S} seconds"
+        slow = "it may still be loading: test it again"
+        return BriefTrial(tests.Tried(offer.name, offer.kind, offer.model, False, "timeout", told, slow), None)
 
 
 async def measure_parallel(offer: Offer, timeout: float | None) -> tuple[int, bool]:

@@ -26,7 +26,7 @@ from switchboard.app.setup.chosen import KEYS, ChosenModel, choose_at
 from switchboard.app.setup.discovery import PROVIDERS, Discovery, Offer, discover_models
 from switchboard.app.setup.files import SETTINGS, TEAM, Choice, files_of
 from switchboard.app.setup.places import as_in_team_file, closed_to_database, require_new, zone_of_machine
-from switchboard.app.setup.questions import BUTLER, WORKSPACE, Question
+from switchboard.app.setup.questions import BUTLER, WORKSPACE, SetupQuestion
 from switchboard.app.setup.writing import write_files, write_key
 from switchboard.cli.channels.connecting import ConnectOptions, connect_new
 from switchboard.cli.channels.standing import print_next
@@ -185,7 +185,7 @@ def _choose_workspace(wanted: _Wanted, offer: Offer | None) -> Path:
     return Path(_answer_question(wanted, WORKSPACE, wanted.workspace))
 
 
-def _answer_question(wanted: _Wanted, question: Question, given: str | None) -> str:
+def _answer_question(wanted: _Wanted, question: SetupQuestion, given: str | None) -> str:
     """What was given, typed, or is usual."""
     if given is None and wanted.ask:
         typed: str = typer.prompt(
@@ -196,7 +196,7 @@ def _answer_question(wanted: _Wanted, question: Question, given: str | None) -> 
         return question.check(wanted.directory, given or question.usual)
 
 
-def _check_typed(wanted: _Wanted, question: Question, typed: str) -> str:
+def _check_typed(wanted: _Wanted, question: SetupQuestion, typed: str) -> str:
     word = typed.strip()
     if word.isdecimal():  # for the question before, which is answered by a number, and typed too late
         raise typer.BadParameter(f"{word} is a number; a name, please")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import sys
 from typing import Annotated, Final
 
@@ -16,7 +17,9 @@ import typer
 
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.processes.parts import NoBackup, ProcessParts, WhileStdin
+from switchboard.cli.shape import MODULE
 from switchboard.domain.json_values import JsonObject
+from switchboard.lanes import faults
 
 Host = Annotated[str | None, typer.Option(help="The address to listen on; by default as in the settings: 127.0.0.1.")]
 Port = Annotated[
@@ -63,16 +66,25 @@ def work(
 
 
 def run(settings: Settings, parts: ProcessParts) -> None:
-    """Work until a signal comes. Raises SwitchboardError if the start or a part fails."""
+    """Work until a signal comes. Raises SwitchboardError if the start or a part fails.
+
+    Does not return if this process is to start again: it becomes a new one, with the same command and the same number.
+    """
     _close_to_other_programs()
     # Almost everything loaded now stays, and collecting it took a fifth of the start. `running` enables it again.
     gc.disable()
     try:
         from switchboard.cli.processes import running
 
-        running.run(settings, parts)
+        again_at = running.run(settings, parts)
     finally:
         gc.enable()
+    if again_at is not None:
+        # A port that was picked is kept, as whoever asked for the restart comes back there.
+        port = () if settings.port else ("--port", str(again_at))
+        sys.stdout.flush()
+        faults.point("restart_drained")
+        os.execv(sys.executable, [sys.executable, "-m", MODULE, *sys.argv[1:], *port])
 
 
 def _close_to_other_programs() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -16,6 +17,7 @@ from switchboard.store.database import Database
 class OpenedProcess(Struct, frozen=True):
     """`listener`: the server's socket, if there is a server. `stop` is set when the process must end.
 
+    `restart` sets it, too, and has the process start again; None: it cannot, since somebody else started it and waits.
     `connectors`: the processes of accounts, if this process has them; it ends after `stop`. They wait for `begin`.
     """
 
@@ -27,3 +29,4 @@ class OpenedProcess(Struct, frozen=True):
     connectors: asyncio.Task[None] | None
     begin: asyncio.Event
     manager: ServiceManager
+    restart: Callable[[], None] | None

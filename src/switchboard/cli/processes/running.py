@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 import structlog
+from msgspec import Struct
 
 from switchboard.app.checked import check_settings
 from switchboard.app.database import open_database
@@ -40,32 +41,51 @@ UNLESS_IGNORED: Final = {signal.SIGINT, signal.SIGHUP}
 ENDING: Final = (signal.SIGTERM, *UNLESS_IGNORED)
 
 
-def run(settings: Settings, parts: ProcessParts) -> None:
-    """Work until a signal comes or a part fails. Raises SwitchboardError if the start or a part fails."""
+class RunEnd(Struct, frozen=True):
+    """How a process ended. `code`: 0, or that of the signal that interrupted the start of the database.
+
+    `again_at`: the port at which it is to start again, if it is.
+    """
+
+    code: int = 0
+    again_at: int | None = None
+
+
+def run(settings: Settings, parts: ProcessParts) -> int | None:
+    """Work until a signal comes or a part fails. Raises SwitchboardError if the start or a part fails.
+
+    Returns the port at which this process is to start again, if that was asked for.
+    """
     set_up_logs(settings.log_level)
     if parts.name:
         structlog.contextvars.bind_contextvars(worker_name=parts.name)
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
-        code = runner.run(_until_told_twice(settings, parts))
-    if code:
-        sys.exit(code)
+        end = runner.run(_until_told_twice(settings, parts))
+    if end.code:
+        sys.exit(end.code)
+    return end.again_at
 
 
-async def _until_told_twice(settings: Settings, parts: ProcessParts) -> int:
-    """The exit code: 0, or that of the signal that interrupted the start of the database."""
+async def _until_told_twice(settings: Settings, parts: ProcessParts) -> RunEnd:
     stop, second = asyncio.Event(), asyncio.get_running_loop().create_future()
     manager = take_service_manager()
     work = asyncio.create_task(_run(settings, parts, stop, manager))
     _listen_for_signals(stop, second, manager)
     await asyncio.wait([work, second], return_when=asyncio.FIRST_COMPLETED)
     if not second.done():
-        await work
-        return 0
+        return RunEnd(again_at=await work)
     await cancel_tasks(work)
-    return 128 + int(second.result())
+    return RunEnd(128 + int(second.result()))
 
 
-async def _run(settings: Settings, parts: ProcessParts, stop: asyncio.Event, manager: ServiceManager) -> None:
+async def _run(settings: Settings, parts: ProcessParts, stop: asyncio.Event, manager: ServiceManager) -> int | None:
+    """The port at which this process is to start again, if that was asked for."""
+    again = asyncio.Event()
+
+    def restart() -> None:
+        again.set()
+        stop.set()
+
     async with AsyncExitStack() as stack:
         if parts.while_stdin:
             stop_with_stdin(stop)
@@ -80,8 +100,12 @@ async def _run(settings: Settings, parts: ProcessParts, stop: asyncio.Event, man
         run_server = asyncio.create_task(_import_server_after(work)) if parts.server else None
         opening = open_database(checked.settings, workers=1 + parts.extra_workers, backup=parts.backup)
         database = await stack.enter_async_context(opening)
-        opened = OpenedProcess(checked, parts, database, listener, stop, connectors, begin, manager)
+        ours = parts.server and parts.worker and not (parts.while_stdin or manager.address)
+        opened = OpenedProcess(
+            checked, parts, database, listener, stop, connectors, begin, manager, restart if ours else None
+        )
         await (await work)(opened, run_server)
+    return checked.settings.port if again.is_set() else None
 
 
 def _at(settings: Settings, listener: socket.socket | None) -> Settings:

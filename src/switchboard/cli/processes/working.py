@@ -16,6 +16,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from shlex import quote
 
+from msgspec.structs import replace
+
 from switchboard import __version__
 from switchboard.app.access import Access, ensure_operator_token, remember_address
 from switchboard.app.ownership import read_ours
@@ -60,6 +62,7 @@ async def work(opened: OpenedProcess, run_server: Awaitable[RunServer] | None) -
         answering = asyncio.Event()
         if run_server is not None and opened.listener is not None:
             switchboard = await stack.enter_async_context(open_switchboard(runtime))
+            switchboard = replace(switchboard, restart=opened.restart)
             all_work.append(_serve(await run_server, switchboard, opened, answering))
         if worker is not None:
             all_work.append(_work(worker, stop, parts))

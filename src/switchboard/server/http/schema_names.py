@@ -32,7 +32,7 @@ TAGS: Final[Mapping[str, str]] = {
     "modules": "Calls of butlers' tools outside turns, and their results.",
     "tokens": "Issue and revoke tokens. Operators only.",
     "status": "How it is, what waits for people, and conversations. Operators only.",
-    "web": "Links that sign in on the page, and who is signed in. Operators only.",
+    "web": "Links that sign in on the page, who is signed in, and the first run. Operators only.",
     "audit": "Refused requests, and what operators did. Operators only.",
     "public": "Health and JSON Schemas. No token is required.",
 }

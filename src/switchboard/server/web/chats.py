@@ -68,8 +68,11 @@ def speaker_of(visit: Visit) -> Speaker:
 async def open_chat(visit: Visit, thread: str, *, to: str = "", cursor: str | None = None, back: str = "") -> OpenChat:
     """What is shown of a conversation. `back`: the page that is shown after a message was sent."""
     chats, speaker = visit.services.of(PAGE_CHATS), speaker_of(visit)
-    found, following = await chats.exchanges(visit.caller, speaker, thread, limit=_ROWS, cursor=cursor)
+    # Asked first: of an answer that comes in between, nobody would be told afterwards.
     live = await chats.first_open(speaker, thread)
+    found, following = await chats.exchanges(visit.caller, speaker, thread, limit=_ROWS, cursor=cursor)
+    if any(one.entry.request_id == live and one.standing is None for one in found):
+        live = next((one.entry.request_id for one in reversed(found) if one.standing is not None), None)
     return OpenChat(await _box(visit, speaker, thread, to, back), list(reversed(found)), following, live)
 
 

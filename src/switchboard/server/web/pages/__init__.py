@@ -27,6 +27,7 @@ from switchboard.server.web.pages import (
     strangers,
     tasks,
     waiting,
+    welcome,
 )
 
 PAGES: Final[tuple[WebPage | WebForm, ...]] = (
@@ -48,6 +49,7 @@ PAGES: Final[tuple[WebPage | WebForm, ...]] = (
     *models.PAGES,
     *audit.PAGES,
     *doctor.PAGES,
+    *welcome.PAGES,
     *sessions.PAGES,
     *session.PAGES,
     *waiting.PAGES,

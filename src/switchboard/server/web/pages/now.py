@@ -16,6 +16,7 @@ from starlette.responses import Response
 from switchboard.app.messages.searching import MessageFilter, Period
 from switchboard.app.people.naming import NOBODY_CALLED
 from switchboard.app.status import STATUS
+from switchboard.server.http.setup import SETUP_SERVICE
 from switchboard.server.http.status import STATUS_SERVICE
 from switchboard.server.web.looking import MESSAGE_SEARCH
 from switchboard.server.web.naming import name_senders
@@ -35,6 +36,13 @@ class HourBar(Struct, frozen=True):
     began: datetime
     number: int
     height: int
+
+
+async def show_first(visit: Visit) -> Response:
+    """Welcome, as long as an installation is new and nobody says otherwise; then Now."""
+    if visit.asked("now") is None and (await visit.services.of(SETUP_SERVICE).state()).wanted:
+        return visit.go("/welcome")
+    return await show_now(visit)
 
 
 async def show_now(visit: Visit) -> Response:
@@ -71,4 +79,4 @@ def bars_of(hours: Sequence[int], now: datetime) -> list[HourBar]:
     return [HourBar(when, number, -(-number * _HIGH // most)) for when, number in zip(began, hours, strict=True)]
 
 
-PAGES: Final = (WebPage("/", show_now, STATUS, "Now"),)
+PAGES: Final = (WebPage("/", show_first, STATUS, "Now"),)

@@ -1,0 +1,138 @@
+"""Welcome: the first run, on four cards; each is done or skipped by itself. Next: `app/setup/first_run.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Final
+
+from starlette.responses import Response
+
+from switchboard.app.setup.discovery import Discovery
+from switchboard.app.setup.first_run import CARDS, SETUP, WHOLE, CardState, SetupAnswers
+from switchboard.app.setup.questions import BUTLER, WORKSPACE
+from switchboard.app.setup.trial import BriefTrial, describe_habits
+from switchboard.domain.errors import InvalidInput, SwitchboardError
+from switchboard.server.http.setup import SETUP_SERVICE
+from switchboard.server.web.chats import new_thread, open_chat
+from switchboard.server.web.forms import NOTHING_ENTERED, Entered
+from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.visit import Visit
+
+_HERE: Final = "/welcome"
+_MODEL: Final = f"{_HERE}/model"
+_CARD: Final = f"{_HERE}/card"
+_REASON: Final = "on the page Welcome"
+_BETWEEN: Final = "\t"
+"""Stands between the source and the model in the value of a choice."""
+_NONE, _OTHER = "none", "other"
+_STATES: Final[tuple[CardState, ...]] = ("open", "done", "skipped")
+
+
+async def show_welcome(visit: Visit) -> Response:
+    """All cards; models are looked for when the card is opened."""
+    found = await _find_models(visit) if visit.asked("look") else None
+    return await _show_welcome(visit, NOTHING_ENTERED, found)
+
+
+async def _find_models(visit: Visit) -> Discovery | None:
+    service = visit.services.of(SETUP_SERVICE)
+    return await service.find_models() if (await service.state()).settable else None
+
+
+async def _show_welcome(
+    visit: Visit,
+    entered: Entered,
+    found: Discovery | None,
+    *,
+    brief: BriefTrial | None = None,
+    files: Mapping[PurePosixPath, str] | None = None,
+) -> Response:
+    state = await visit.services.of(SETUP_SERVICE).state()
+    thread = visit.asked("thread") or new_thread()
+    return visit.page(
+        "welcome.html",
+        entered.status,
+        state=state,
+        opened=await open_chat(visit, thread, back="/ui/welcome"),
+        found=found,
+        chosen=entered.value("choice") or _first_choice(found),
+        butler=BUTLER,
+        workspace=WORKSPACE,
+        brief=brief,
+        habits=[] if brief is None else list(describe_habits(brief.tried)),
+        files=files,
+        models=[(model.name, model.model) for model in visit.services.runtime.settings.models],
+        port=visit.request.scope["server"][1],
+        entered=entered,
+        nothing_entered=NOTHING_ENTERED,
+    )
+
+
+def _first_choice(found: Discovery | None) -> str:
+    if found is None or not found.offers:
+        return _NONE
+    return f"{found.offers[0].source}{_BETWEEN}{found.offers[0].model}"
+
+
+async def set_model(visit: Visit, fields: Fields) -> Response:
+    """Test what was chosen, show what would be written, or write it and start again."""
+    service, found = visit.services.of(SETUP_SERVICE), await _find_models(visit)
+    try:
+        answers = answers_from(fields)
+        match fields.get("do"):
+            case "test":
+                brief = await service.try_model(answers)
+                return await _show_welcome(visit, Entered(fields), found, brief=brief)
+            case "write":
+                await service.write_files(visit.caller, answers)
+            case _:
+                files = await service.propose_files(answers)
+                return await _show_welcome(visit, Entered(fields), found, files=files)
+    except SwitchboardError as error:
+        return await _show_welcome(visit, Entered(fields, error), found)
+    if not await service.start_again(visit.caller):
+        return visit.go(f"{_HERE}#model")
+    return visit.page("restarting.html", start=service.start)
+
+
+async def show_restarted(visit: Visit) -> Response:
+    """For the page that waits for the restart: nothing, until another start than the one it knows answers."""
+    restarted = visit.asked("start") != visit.services.of(SETUP_SERVICE).start
+    answer = visit.part("restarted.html", 200 if restarted else 204)
+    if restarted:
+        answer.headers["HX-Redirect"] = f"/ui{_HERE}"
+    return answer
+
+
+def answers_from(fields: Fields) -> SetupAnswers:
+    """What was entered. Raises InvalidInput."""
+    choice = fields.get("choice", "")
+    butler, workspace = fields.get("butler", ""), fields.get("workspace", "")
+    if choice == _NONE:
+        return SetupAnswers(butler=butler, workspace=workspace)
+    if choice == _OTHER:
+        url = fields.get("url", "").strip()
+        if not url:
+            raise InvalidInput("the address of the model's server is missing", field="url")
+        return SetupAnswers(fields.get("model", "").strip(), "", url, butler, workspace)
+    source, _, model = choice.partition(_BETWEEN)
+    return SetupAnswers(model, source, "", butler, workspace)
+
+
+async def settle_card(visit: Visit, fields: Fields) -> Response:
+    """Note that a card is done, skipped or open again; after the whole page, Now is shown."""
+    card = next((one for one in (*CARDS, WHOLE) if one == fields.get("card")), None)
+    state = next((one for one in _STATES if one == fields.get("state")), None)
+    if card is None or state is None:
+        raise InvalidInput("open the page again, and choose there")
+    await visit.services.of(SETUP_SERVICE).settle_card(visit.caller, card, state, _REASON)
+    return visit.go("/" if card == WHOLE else f"{_HERE}#{card}")
+
+
+PAGES: Final = (
+    WebPage(_HERE, show_welcome, SETUP, "Set up"),
+    WebPage(f"{_HERE}/restarted", show_restarted, SETUP),
+    WebForm(_MODEL, set_model, SETUP),
+    WebForm(_CARD, settle_card, SETUP),
+)
