@@ -73,19 +73,19 @@ def write_whole(directory: Path, files: Mapping[PurePosixPath, str]) -> None:
     """
     require_unwritten(directory, files)
     try:
-        with _staged(directory, files) as stage:
+        with _stage_files(directory, files) as stage:
             faults.point("setup_staged")
             settings = load_settings(stage / SETTINGS)
             read_seed(settings.teams_dir, CHANNELS)
             for name in sorted(files, key=lambda name: name == SETTINGS):
-                _publish(stage / name, directory / name)
+                _publish_file(stage / name, directory / name)
                 faults.point("setup_published", name.name)
     except OSError as error:
         raise ConfigurationError(f"{error.filename or directory} cannot be written: {error.strerror}") from error
 
 
 @contextmanager
-def _staged(directory: Path, files: Mapping[PurePosixPath, str]) -> Iterator[Path]:
+def _stage_files(directory: Path, files: Mapping[PurePosixPath, str]) -> Iterator[Path]:
     """The files in a directory beside their place, which only we may read, and which is gone afterwards."""
     stage = directory / _STAGE
     shutil.rmtree(stage, ignore_errors=True)  # of an attempt that was killed
@@ -98,7 +98,7 @@ def _staged(directory: Path, files: Mapping[PurePosixPath, str]) -> Iterator[Pat
         shutil.rmtree(stage, ignore_errors=True)
 
 
-def _publish(draft: Path, path: Path) -> None:
+def _publish_file(draft: Path, path: Path) -> None:
     """Put a whole file in its place, never over another one."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
