@@ -208,21 +208,21 @@ class ChannelAccounts:
 
         Raises InvalidInput, Conflict, Unavailable; then nothing was written. No error holds a secret.
         """
-        with_codes = await asyncio.to_thread(self._read_wanted, wanted)
-        tried = await self._try(with_codes)
+        asked = await asyncio.to_thread(self._read_wanted, wanted)
+        tried = await self._try_account(asked)
         await self._require_free(tried)
         await asyncio.to_thread(self._keep, tried)
-        detail = {"name": wanted.name, "account": tried.endpoint, "strangers": with_codes.policy}
+        detail = {"name": wanted.name, "account": tried.endpoint, "strangers": asked.policy}
         await audit.append(self._database, caller.name, "account:added", detail)
         channel, endpoint = split_account(tried.endpoint)
-        by_code = with_codes.policy == "pair"
+        by_code = asked.policy == "pair"
         return AddedAccount(
             name=wanted.name,
             channel=channel,
             endpoint=endpoint,
             display_name=tried.identity.display_name,
-            strangers=with_codes.policy,
-            connects=with_codes.manifest.connects,
+            strangers=asked.policy,
+            connects=asked.manifest.connects,
             hook_url=tried.hook_url,
             to_do=tried.to_do,
             pairing=await self._pairing.code(caller, channel, endpoint, wanted.owner_of) if by_code else None,
@@ -240,13 +240,13 @@ class ChannelAccounts:
         """Disconnect an account until it is resumed, over all restarts. Raises NotFound, Conflict."""
         file = await asyncio.to_thread(self._find_file, name)
         await self._in_thread(lambda: pause_account(file))
-        await self._note(caller, "account:paused", name, reason)
+        await self._write_audit(caller, "account:paused", name, reason)
 
     async def resume(self, caller: Principal, name: str, reason: str | None = None) -> None:
         """Let a paused account go on where it stopped. Raises NotFound, Conflict."""
         file = await asyncio.to_thread(self._find_file, name)
         await self._in_thread(lambda: resume_account(file))
-        await self._note(caller, "account:resumed", name, reason)
+        await self._write_audit(caller, "account:resumed", name, reason)
 
     async def remove(self, caller: Principal, name: str, reason: str | None = None) -> None:
         """Take an account out of service, with its secret and its token. Raises NotFound, Conflict."""
@@ -254,12 +254,12 @@ class ChannelAccounts:
         try:
             with paused_account(file):  # then the end of its process is no accident, and no process takes a new token
                 async with lock_token(token_file(self._settings, name)):
-                    if name in await self._served():
+                    if name in await self._find_served():
                         await self._access.revoke(caller, f"{PREFIX}{name}")
         except ConfigurationError as error:
             raise Conflict(error.message) from error
         await self._in_thread(lambda: remove_account_files(self._settings, file))
-        await self._note(caller, "account:removed", name, reason)
+        await self._write_audit(caller, "account:removed", name, reason)
 
     def _find_file(self, name: str) -> Path:
         """The file of an account, which is one that the directory lists: no name leads elsewhere. Raises NotFound."""
@@ -284,13 +284,13 @@ class ChannelAccounts:
             require_owner_possible(asked)
         return asked
 
-    async def _try(self, asked: AskedAccount) -> TriedAccount:
+    async def _try_account(self, asked: AskedAccount) -> TriedAccount:
         secrets = [one.value for one in asked.secrets.values()]
         return await self._in_thread(lambda: asyncio.run(try_account(self._settings, asked)), secrets)
 
     async def _require_free(self, tried: TriedAccount) -> None:
         try:
-            require_free(await self._served(), tried.asked.name, tried.endpoint)
+            require_free(await self._find_served(), tried.asked.name, tried.endpoint)
         except SignInRefused as error:
             raise Conflict(error.message) from error
 
@@ -310,11 +310,13 @@ class ChannelAccounts:
             try:
                 return await asyncio.to_thread(work)
             except SignInRefused as error:
-                raise InvalidInput(_without(secrets, error.message), code="sign_in_refused", field="secrets") from None
+                raise InvalidInput(
+                    _hide_secrets(secrets, error.message), code="sign_in_refused", field="secrets"
+                ) from None
             except ConfigurationError as error:
-                raise Conflict(_without(secrets, error.message)) from None
+                raise Conflict(_hide_secrets(secrets, error.message)) from None
             except SwitchboardError as error:
-                error.message = _without(secrets, error.message)
+                error.message = _hide_secrets(secrets, error.message)
                 error.args = (error.message,)
                 raise error from None
             except OSError as error:
@@ -324,11 +326,11 @@ class ChannelAccounts:
                 log.warning("sign-in failed", kind=kind)
                 raise Unavailable(f"the package of the channel failed with the error {kind}") from None
 
-    async def _note(self, caller: Principal, action: str, name: str, reason: str | None) -> None:
+    async def _write_audit(self, caller: Principal, action: str, name: str, reason: str | None) -> None:
         detail = {"name": name} | ({"reason": reason} if reason else {})
         await audit.append(self._database, caller.name, action, detail)
 
-    async def _served(self) -> Mapping[str, str]:
+    async def _find_served(self) -> Mapping[str, str]:
         """The accounts with a token, as in `{"house": "telegram/bot:123456"}`."""
         return {
             one.name.removeprefix(PREFIX): f"{one.channel}/{one.endpoint}"
@@ -341,7 +343,7 @@ class ChannelAccounts:
         work: dict[str, Counter[str]] = {"waiting": Counter(), "held": Counter(), "quarantined": Counter()}
         for one in await store.open_work(self._database):
             work[one.kind][f"{one.channel}/{one.endpoint}"] = one.number
-        return AccountFacts(await self._served(), connectors, Counter(standing_by), **work)
+        return AccountFacts(await self._find_served(), connectors, Counter(standing_by), **work)
 
 
 def find_manifest(channel: str) -> Manifest:
@@ -389,7 +391,7 @@ def _read_secrets(manifest: Manifest, given: Mapping[str, str]) -> Mapping[str, 
     return found
 
 
-def _without(secrets: Sequence[str], text: str) -> str:
+def _hide_secrets(secrets: Sequence[str], text: str) -> str:
     """The text, in which a platform or its package may have repeated a secret."""
     for secret in secrets:
         text = text.replace(secret, "…")

@@ -121,13 +121,13 @@ def _first_answered(messages: Sequence[MessageView]) -> MessageView | None:
 
 async def check_connection(visit: Visit, _: Fields) -> Response:
     """Sign in at the platform with the secret that is there."""
-    return await _change(visit, NOTHING_ENTERED, "tested", ChannelAccounts.check)
+    return await _change_account(visit, NOTHING_ENTERED, "tested", ChannelAccounts.check)
 
 
 _Change = Callable[[ChannelAccounts, Principal, str], Awaitable[object]]
 
 
-async def _change(visit: Visit, entered: Entered, done: str, change: _Change) -> Response:
+async def _change_account(visit: Visit, entered: Entered, done: str, change: _Change) -> Response:
     try:
         await change(visit.services.of(CHANNEL_ACCOUNT_SERVICE), visit.caller, _name_in(visit))
     except SwitchboardError as error:
@@ -145,7 +145,7 @@ def _reasoned_form(
             reason = line_from(fields, "reason", "the reason")
         except SwitchboardError as error:
             return await _show_connection(visit, Entered(fields, error))
-        return await _change(
+        return await _change_account(
             visit, Entered(fields), done, lambda accounts, caller, name: change(accounts, caller, name, reason)
         )
 
