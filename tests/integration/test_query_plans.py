@@ -523,11 +523,6 @@ async def test_one_message_and_the_newest_are_always_read_by_index(watched: Watc
         lambda: inbox.list_messages(database, channel="telegram", endpoint="bot", limit=20),
         lambda: conversations.list_conversations(database, before=None, walk=100, limit=20),
         lambda: conversations.walked_until(database, before=None, walk=20),
-        lambda: chats.threads(database, "telegram", "bot", before=None, walk=100, limit=20),
-        lambda: chats.threads_until(database, "telegram", "bot", before=None, walk=20),
-        lambda: chats.attachments(database, [request_id]),
-        lambda: chats.tools(database, [request_id]),
-        lambda: chats.ahead(database, request_id),
         lambda: status.list_needs(database),
         lambda: pulse.read_marks(database),
         lambda: status.count_by_hour(database),
@@ -548,6 +543,21 @@ async def test_one_message_and_the_newest_are_always_read_by_index(watched: Watc
         for _ in range(8):
             assert await watched.scanned(show) == set()
         assert await show()
+
+
+async def test_chats_are_read_by_index(watched: Watched) -> None:
+    request_id, database = await watched.a_request(), watched.database
+    reads: list[Callable[[], Awaitable[object]]] = [
+        lambda: chats.threads(database, "telegram", "bot", before=None, walk=100, limit=20),
+        lambda: chats.threads(database, "telegram", "nobody", before=request_id, walk=100, limit=20),
+        lambda: chats.threads_until(database, "telegram", "bot", before=None, walk=20),
+        lambda: chats.attachments(database, [request_id]),
+        lambda: chats.tools(database, [request_id]),
+        lambda: chats.ahead(database, request_id),
+    ]
+    for read in reads:
+        for _ in range(8):
+            assert await watched.scanned(read) == set()
 
 
 async def test_traces_read_what_is_new_by_index(watched: Watched) -> None:

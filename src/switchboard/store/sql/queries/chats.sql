@@ -29,7 +29,7 @@ from (
 -- Among the newest $4 messages of an endpoint before an id, those that are the last of their conversation.
 with walked as materialized (
     select m.request_id, m.conversation from message_inbox m
-    where m.channel = $1 and m.endpoint = $2 and m.thread is not null and ($3::uuid is null or m.request_id < $3)
+    where m.channel = $1 and m.endpoint = $2 and ($3::uuid is null or m.request_id < $3)
     order by m.request_id desc limit $4
 ), newest as (
     select distinct on (conversation) request_id, conversation from walked order by conversation, request_id desc
@@ -37,16 +37,15 @@ with walked as materialized (
     select w.request_id from newest w
     where $3::uuid is null
        or not exists (select from message_inbox n where n.conversation = w.conversation and n.request_id > w.request_id)
-    order by w.request_id desc limit $5
 )
 select m.request_id, m.thread, m.received_at, left(m.envelope #>> '{payload,normalized_text}', 120) as text
-from last l join message_inbox m using (request_id)
-order by m.request_id desc;
+from last l join message_inbox m using (request_id) where m.thread is not null
+order by m.request_id desc limit $5;
 
 -- name: threads_until
 -- The oldest of these messages; null if there are fewer than $4.
 select m.request_id from message_inbox m
-where m.channel = $1 and m.endpoint = $2 and m.thread is not null and ($3::uuid is null or m.request_id < $3)
+where m.channel = $1 and m.endpoint = $2 and ($3::uuid is null or m.request_id < $3)
 order by m.request_id desc offset $4 - 1 limit 1;
 
 -- name: attachments
