@@ -29,6 +29,47 @@ def arrived(notice: str, at: datetime, read: datetime) -> Inbound:
     return Inbound(envelope=replace(envelope, event=replace(envelope.event, sent_at=at)), raw=raw)
 
 
+QMAIL = (
+    "Return-Path: <>\r\nFrom: MAILER-DAEMON@mx.example\r\nTo: bot@home.example\r\nSubject: failure notice\r\n\r\n"
+    "Hi. This is the qmail-send program at mx.example.\r\n"
+    "I'm afraid I wasn't able to deliver your message to the following addresses.\r\n"
+    "This is a permanent error; I've given up. Sorry it didn't work out.\r\n\r\n"
+    "<ada@x.example>:\r\nSorry, no mailbox here by that name. (#5.1.1)\r\n\r\n"
+    "--- Below this line is a copy of the message.\r\n\r\n"
+    "Return-Path: <bot@home.example>\r\nMessage-ID: <ours@home.example>\r\nSubject: Boiler\r\n\r\nWhen?\r\n"
+)
+EXIM = (
+    "Return-Path: <>\r\nFrom: Mail Delivery System <Mailer-Daemon@mx.example>\r\nTo: bot@home.example\r\n\r\n"
+    "This message was created automatically by mail delivery software.\r\n\r\n"
+    "A message that you sent could not be delivered to one or more of its\r\n"
+    "recipients. This is a permanent error. The following address(es) failed:\r\n\r\n"
+    "  ada@x.example\r\n    mailbox is full\r\n\r\n"
+    "------ This is a copy of the message, including all the headers. ------\r\n\r\n"
+    "Return-path: <bot@home.example>\r\nMessage-Id: <ours@home.example>\r\n\r\nWhen?\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("notice", "says"),
+    [
+        (QMAIL, "<ada@x.example>: Sorry, no mailbox here by that name. (#5.1.1)"),
+        (EXIM, "ada@x.example mailbox is full"),
+        (QMAIL.replace("Return-Path: <>", "Return-Path: <eve@x.example>"), ""),
+        (QMAIL.replace("Return-Path: <>\r\n", "", 1), ""),
+        (QMAIL.replace("MAILER-DAEMON@mx.example", "Mailer-Daemon <eve@x.example>"), ""),
+        (EXIM.replace("This is a permanent error.", "It has not been delivered for 24 hours."), ""),
+        (EXIM.replace("------ This", "> ------ This"), ""),
+        (QMAIL.replace("Subject: Boiler\r\n\r\n", "").replace("Message-ID:", "\r\nMessage-ID:"), ""),
+        (QMAIL.replace("This is a permanent error; ", "").replace("When?", "This is a permanent error"), ""),
+    ],
+)
+def test_a_notice_that_is_only_text_counts_if_it_is_one_of_a_mail_server(notice: str, says: str) -> None:
+    found = late_failures([arrived(notice, NOW, NOW)])
+    assert [(one.platform_message_id, one.reason, one.because) for one in found] == (
+        [("<ours@home.example>", says, None)] if says else []
+    )
+
+
 @pytest.mark.parametrize(
     ("notice", "arrivals", "reports"),
     [

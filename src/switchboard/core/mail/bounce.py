@@ -1,5 +1,7 @@
 """Which of our mails could not be delivered, and why, according to a delivery status notification (RFC 3464).
 
+One that is only text is read by `plain_bounce.py`.
+
 Called by `core/mail/parse.py`, and by the connector. In: the tree of a mail; out: the Message-ID that it is about, and
 the reason. Anybody can write such mails, but only someone who has seen one of our Message-IDs can name it.
 """
@@ -14,6 +16,7 @@ from msgspec import Struct
 
 from switchboard.core.mail.head import field, read_head
 from switchboard.core.mail.mime import MailPart, content, leaves
+from switchboard.core.mail.plain_bounce import read_plain_bounce
 
 _ORIGINAL: Final = frozenset({"message/rfc822", "text/rfc822-headers", "message/rfc822-headers", "message/global"})
 _ACTION = re.compile(rb"^action[ \t]*:[ \t]*([a-z]+)", re.IGNORECASE | re.MULTILINE)
@@ -32,7 +35,7 @@ def id_of_bounced_mail(root: MailPart) -> str | None:
     Notices of a delay or of success do not count.
     """
     if root.media_type != "multipart/report":
-        return None
+        return plain.message_id if (plain := read_plain_bounce(root)) else None
     parts = list(leaves(root))
     reports = (part for part in parts if part.media_type == "message/delivery-status")
     if b"failed" not in map(bytes.lower, chain.from_iterable(map(_actions, reports))):
@@ -51,6 +54,8 @@ class BounceReason(Struct, frozen=True):
 
 def reason_of_bounce(root: MailPart) -> BounceReason:
     """Why the mail that `id_of_bounced_mail` names was not delivered, to the first recipient of whom that is said."""
+    if (plain := read_plain_bounce(root)) is not None:
+        return BounceReason(plain.reason, is_final=False)
     reports = (content(part) for part in leaves(root) if part.media_type == "message/delivery-status")
     groups = chain.from_iterable(report.replace(b"\r\n", b"\n").split(b"\n\n") for report in reports)
     group = next(filter(_FAILED.search, groups), b"")
