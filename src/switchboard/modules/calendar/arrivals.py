@@ -208,7 +208,7 @@ class _KeptEvent(Struct, frozen=True):
 
     async def cancel(self, said: Cancellation) -> AppliedAnswer:
         """Likewise."""
-        return await self._change_object(partial(self._apply_cancellation_to, said), _require_nothing)
+        return await self._change_object(partial(self._apply_cancellation_to, said), _accept_any)
 
     async def _change_object(
         self, change: Callable[[bytes], AppliedAnswer], check: Callable[[AppliedAnswer], Awaitable[None]]
@@ -262,5 +262,5 @@ class _KeptEvent(Struct, frozen=True):
         return zone_of
 
 
-async def _require_nothing(_: AppliedAnswer) -> None:
+async def _accept_any(_: AppliedAnswer) -> None:
     """A cancellation says by itself of which version it is."""

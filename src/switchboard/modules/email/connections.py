@@ -38,8 +38,8 @@ class Deadline:
         self._end = time.monotonic() + seconds
 
     @property
-    def left(self) -> float:
-        """Seconds; none, once it has passed."""
+    def seconds_left(self) -> float:
+        """None, once it has passed."""
         return max(0.0, self._end - time.monotonic())
 
 
@@ -63,7 +63,7 @@ class OpenBox:
     async def run(self, command: Callable[_P, _T], *given: _P.args, **named: _P.kwargs) -> _T:
         """What a method of `box` returns. Raises what it raises, and TimeoutError."""
         try:
-            async with asyncio.timeout(min(COMMAND_S, self._deadline.left)):
+            async with asyncio.timeout(min(COMMAND_S, self._deadline.seconds_left)):
                 return await asyncio.to_thread(command, *given, **named)
         except (TimeoutError, asyncio.CancelledError):
             self.box.abandon()  # the thread ends with an error
@@ -80,10 +80,10 @@ class MailConnections:
     async def open_box(self, name: str, account: MailAccount, deadline: Deadline) -> AsyncIterator[OpenBox]:
         """Sign in. Raises ConfigurationError, SignInRefused, OSError."""
         place = self._places.setdefault(name, asyncio.Semaphore(AT_ONCE))
-        async with asyncio.timeout(deadline.left):
+        async with asyncio.timeout(deadline.seconds_left):
             await place.acquire()
         try:
-            box = await _connect_mailbox(name, account, min(COMMAND_S, deadline.left))
+            box = await _connect_mailbox(name, account, min(COMMAND_S, deadline.seconds_left))
             try:
                 yield OpenBox(box, deadline)
             finally:

@@ -54,7 +54,7 @@ class ListedMail(Struct, frozen=True):
     own: bool
 
     @property
-    def joint(self) -> tuple[str, ...]:
+    def identity(self) -> tuple[str, ...]:
         """Equal for the same mail in several folders."""
         place = self.id.place
         return (self.id.message_id,) if self.id.message_id else (self.id.account, place.folder, str(place.uid))

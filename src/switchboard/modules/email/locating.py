@@ -57,8 +57,8 @@ class MailLocator:
         keys = _thread_keys(mail)
         for folder in await self._usual_folders() if keys else ():
             with suppress(FileNotFoundError):
-                found |= {one.joint: one for one in await self._search_folder(folder, keys)}
-        found.pop(mail.joint, None)
+                found |= {one.identity: one for one in await self._search_folder(folder, keys)}
+        found.pop(mail.identity, None)
         return tuple(sorted(found.values(), key=lambda one: one.sent))
 
     async def _usual_folders(self) -> tuple[str, ...]:

@@ -171,8 +171,8 @@ class MailSearch(Struct, frozen=True):
                     if len(mails) == PAGE:
                         break
                     one = listed.get(hit)
-                    if one and one.joint not in mails and await self._is_wanted(searched[hit.folder.account], one):
-                        mails[one.joint] = one
+                    if one and one.identity not in mails and await self._is_wanted(searched[hit.folder.account], one):
+                        mails[one.identity] = one
                     at += 1
         except MAILBOX_FAILURES:
             return MailPage(tuple(mails.values()), at, complete=False)

@@ -58,9 +58,9 @@ class OpenEmail(Struct, frozen=True):
         """As in the protocol."""
         return await (await self._reading_for(scope)).read(mail, start, quoted=quoted)
 
-    async def attachment(self, scope: ToolScope, mail: str, number: int) -> JsonObject:
+    async def fetch_attachment(self, scope: ToolScope, mail: str, number: int) -> JsonObject:
         """As in the protocol."""
-        return await (await self._reading_for(scope)).attachment(mail, number, scope.results)
+        return await (await self._reading_for(scope)).fetch_attachment(mail, number, scope.results)
 
     async def prepare_sending(self, call: ToolScope, wish: MailWish) -> PreparedCall:
         """As in `MailWriter`."""

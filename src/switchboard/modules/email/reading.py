@@ -66,7 +66,7 @@ class MailReading(Struct, frozen=True):
                 shown["cut_off"] = f"the mail has {size_text(listed.size)}; only its beginning was read"
             return shown | await self._show_thread(locator, listed)
 
-    async def attachment(self, text_id: str, number: int, results: Path | None) -> JsonObject:
+    async def fetch_attachment(self, text_id: str, number: int, results: Path | None) -> JsonObject:
         """A file of a mail, kept for the readers of the turn; of a text also its beginning. Raises as `read`."""
         wanted = self._find_id(text_id)
         async with self._open_box(wanted) as (box, locator):

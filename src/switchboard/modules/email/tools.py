@@ -47,7 +47,7 @@ class EmailDesk(Protocol):
         """One mail, and what else is in its thread."""
         ...
 
-    async def attachment(self, scope: ToolScope, mail: str, number: int) -> JsonObject:
+    async def fetch_attachment(self, scope: ToolScope, mail: str, number: int) -> JsonObject:
         """One file of a mail."""
         ...
 
@@ -90,7 +90,7 @@ async def email_attachment(
     scope: ToolScope,
 ) -> ToolOutcome:
     """Get a file of a mail: its text, and a path for other tools."""
-    return await _tell_outcome(email.attachment(scope, mail, number))
+    return await _tell_outcome(email.fetch_attachment(scope, mail, number))
 
 
 async def _tell_outcome(found: Awaitable[JsonObject]) -> ToolOutcome:
