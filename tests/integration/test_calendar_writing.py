@@ -15,14 +15,14 @@ from pydantic import ValidationError
 
 from switchboard.core.text.content_lines import content_lines
 from switchboard.domain.errors import Unavailable
-from switchboard.domain.json_values import JsonObject
 from switchboard.modules.calendar.conflicts import find_conflicts, new_times, suggest_times
 from switchboard.modules.calendar.describing import describe_object
 from switchboard.modules.calendar.editing.series import read_source
 from switchboard.modules.calendar.manifest import MANIFEST
 from switchboard.modules.kernel.tables import read_table
-from switchboard.ports.tools import PreparedCall, ToolScope
+from switchboard.ports.tools import PreparedCall
 from switchboard.store.database import Database
+from tests.address_book import AddressBook
 from tests.calendar_house import DAY, CalendarHouse, account_at, foreign_event, open_house, scope_of
 from tests.dav_servers import CALENDAR, PASSWORD, USER, Answered, Asked, DavProxy, dav_proxy, radicale
 from tests.unit.calendar.test_bounded import called_here
@@ -30,19 +30,6 @@ from tests.unit.calendar.test_bounded import called_here
 BEGUN: Final = PreparedCall("idempotent", "low", begun=True)
 ISO: Final = f"{DAY:%Y-%m-%d}"
 TEN: Final = DAY + timedelta(hours=10)
-
-
-class AddressBook:
-    """Who is meant by a name: two Bens, one Noor."""
-
-    async def resolve(self, scope: ToolScope, who: str) -> JsonObject:  # noqa: ARG002
-        people: list[JsonObject] = [
-            {"id": "home/b/1", "name": "Ben Ado", "emails": ["ben@ado.example"]},
-            {"id": "home/b/2", "name": "Ben Ruiz", "emails": [{"value": "ben@ruiz.example", "label": "work"}]},
-            {"id": "home/b/3", "name": "Noor", "emails": ["noor@home.example"]},
-        ]
-        found = [one for one in people if who.lower() in (one["id"], *one["name"].lower().split())]
-        return {"certain": len(found) == 1, "people": found}
 
 
 @pytest.fixture(scope="module")

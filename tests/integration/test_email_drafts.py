@@ -14,8 +14,10 @@ from typing import Any, Final
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.transport.mail_servers.mailbox import Mailbox
+from tests.address_book import AddressBook
 from tests.mail_servers import PASSWORD, Dovecot, running_dovecot
 from tests.mailboxes import SECRET, Mailboxes, a_mail, account_at, deliver, open_mailboxes
 
@@ -176,6 +178,18 @@ async def test_what_the_person_has_drafted_is_not_replaced(drafts: Drafts) -> No
 async def test_what_cannot_be_meant_is_not_written(drafts: Drafts, wrong: dict[str, Any], said: str) -> None:
     assert said in await drafts.boxes.refused("draft", **{**DRAFT, **wrong})
     assert drafts.found() == []
+
+
+async def test_a_name_that_two_contacts_have_is_asked_about_and_never_guessed(drafts: Drafts) -> None:
+    boxes = drafts.boxes
+    boxes.module = replace(boxes.module, contacts=AddressBook())
+    for names in (["Ben"], ["Noor", "Ben"]):
+        said = await boxes.refused("draft", **{**DRAFT, "to": names})
+        assert "Ben Ado (ben@ado.example, id home/b/1); Ben Ruiz (ben@ruiz.example, id home/b/2)" in said
+    assert drafts.found() == []
+    await boxes.told("draft", **{**DRAFT, "to": ["home/b/2", "noor"]})
+    [(_, draft)] = drafts.found()
+    assert draft["to"] == "ben@ruiz.example, noor@home.example"
 
 
 async def test_a_mailbox_without_a_folder_for_drafts_is_left_alone(
