@@ -38,6 +38,8 @@ CHANNEL: Final = "dashboard"
 """Connectors of it are people who see what they wrote on the page, and nothing else."""
 LINK_LASTS: Final = timedelta(minutes=10)
 SESSION_LASTS: Final = timedelta(days=30)
+MOST_SESSIONS: Final = 20
+"""Of one token: with another one, that which was unused for longest ends."""
 _TOUCH_AFTER: Final = timedelta(minutes=1)
 """A session is written to at most so often, however many pages are looked at."""
 _LABEL: Final = 100
@@ -132,7 +134,9 @@ class WebSessions:
         session = await store.find(self._database, new.digest)
         if session is None:
             return None
-        await audit.append(self._database, session.name, "web:signed_in", {"label": session.label})
+        ended = await store.keep_newest(self._database, session.session_id, MOST_SESSIONS - 1)
+        detail = {"label": session.label} | ({"ended": ended} if ended else {})
+        await audit.append(self._database, session.name, "web:signed_in", detail)
         return secret
 
     async def find_visitor(self, secret: str) -> WebVisitor | None:

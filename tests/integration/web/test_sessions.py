@@ -12,6 +12,7 @@ from typing import Any, Final
 import httpx2
 import pytest
 
+from switchboard.app import web_sessions
 from switchboard.app.access import Principal
 from switchboard.app.cursors import cursor_after
 from switchboard.app.web_sessions import WebSessions
@@ -194,6 +195,26 @@ async def test_an_operator_sees_who_is_signed_in_and_ends_it(browser: Browser) -
     assert (await browser.server.http.delete(f"/v1/web/sessions/{found['session_id']}")).status_code == 404
 
 
+async def test_of_too_many_browsers_that_which_was_unused_for_longest_ends(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_sessions, "MOST_SESSIONS", 3)
+    secrets = []
+    for _ in range(3):
+        await browser.enter()
+        secrets.append(browser.http.cookies[browser.name])
+    first = await WebSessions(browser.server.lab.database, browser.server.access).find_visitor(secrets[0])
+    assert first is not None
+    used = "update web_session set used_at = clock_timestamp() where session_id = $1"
+    await browser.server.lab.database.run(used, first.session.session_id)
+    await browser.enter()
+    for secret, held in zip(secrets, (True, False, True), strict=True):
+        browser.take_cookie(secret)
+        assert await browser.is_in() is held
+    [last, *_] = (await browser.server.http.get("/v1/audit", params={"action": "web:signed_in"})).json()["entries"]
+    assert last["detail"]["ended"] == 1
+
+
 async def test_signing_out_ends_the_session_not_only_the_cookie(browser: Browser) -> None:
     await browser.enter()
     secret = browser.http.cookies[browser.name]
@@ -351,7 +372,10 @@ async def test_a_rebound_name_is_refused(browser: Browser) -> None:
 async def test_every_answer_forbids_framing_keeping_and_foreign_scripts(browser: Browser) -> None:
     pages = [await browser.get(path) for path in ("/ui/", "/ui/nothing", "/ui/enter/wrong")]
     await browser.enter()
-    pages += [await browser.get(path) for path in ("/ui/audit", "/ui/nothing")]
+    pages += [await browser.get(path) for path in ("/ui/audit", "/ui/nothing", f"/ui/{'x' * 2000}")]
+    refused = [await browser.http.request(method, "/ui/audit") for method in ("PUT", "DELETE", "PATCH", "OPTIONS")]
+    assert {one.status_code for one in refused} == {HTTPStatus.METHOD_NOT_ALLOWED}
+    pages += refused
     nonces = set()
     for page in pages:
         policy = page.headers["content-security-policy"]

@@ -27,6 +27,7 @@ from switchboard.server.http.status import STATUS_SERVICE
 from switchboard.server.http.web_sessions import WEB_SESSION_SERVICE
 from switchboard.server.services import Services
 from switchboard.server.web.arrivals import WebArrival, read_arrival
+from switchboard.server.web.headers import new_nonce, page_headers
 from switchboard.server.web.live import LiveStreams
 from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.pages import PAGES
@@ -43,6 +44,7 @@ _AT_ONCE: Final = 2
 _LONGEST_S: Final = 10.0
 """Seconds that a page may take, whatever it is made of."""
 _ASKED: Final[frozenset[NeedKind]] = frozenset({"approvals", "questions"})
+_METHODS: Final = ("GET", "HEAD", "POST")
 _LONGEST_PATH: Final = 1000
 """Characters: a longer path is none of ours, and may hold a number that Python refuses to read."""
 
@@ -78,7 +80,11 @@ class Site:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer: ASGIApp = self._router if len(scope["path"]) <= _LONGEST_PATH else Response(status_code=404)
+        answer: ASGIApp = self._router
+        if len(scope["path"]) > _LONGEST_PATH:
+            answer = Response(status_code=404, headers=page_headers(new_nonce()))
+        elif scope["method"] not in _METHODS:
+            answer = Response(status_code=405, headers={**page_headers(new_nonce()), "allow": ", ".join(_METHODS)})
         await answer(scope, receive, send)
 
     def _route_of(self, page: WebPage | WebForm) -> Route:

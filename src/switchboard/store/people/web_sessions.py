@@ -83,6 +83,11 @@ async def holding(database: Database, sessions: Collection[UUID]) -> set[UUID]:
     return {row["session_id"] for row in await database.rows(query("web_sessions.holding"), list(sessions))}
 
 
+async def keep_newest(database: Database, session_id: UUID, others: int) -> int:
+    """End what its token has beyond this one and `others` that were used last; returns how many."""
+    return await database.change_rows(query("web_sessions.keep_newest"), session_id, others)
+
+
 async def touch(database: Database, session_id: UUID) -> None:
     """Note that it is used now."""
     await database.run(query("web_sessions.touch"), session_id)

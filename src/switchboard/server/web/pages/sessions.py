@@ -8,7 +8,7 @@ from uuid import UUID
 from starlette.responses import Response
 
 from switchboard.app.cursors import uuid_cursor
-from switchboard.app.web_sessions import WEB_SESSIONS
+from switchboard.app.web_sessions import MOST_SESSIONS, WEB_SESSIONS
 from switchboard.domain.errors import SwitchboardError
 from switchboard.server.http.web_sessions import WEB_SESSION_SERVICE
 from switchboard.server.web.forms import NOTHING_ENTERED, Entered, line_from
@@ -32,6 +32,7 @@ async def _show_sessions(visit: Visit, entered: Entered) -> Response:
         "sessions.html",
         entered.status,
         sessions=sessions,
+        most=MOST_SESSIONS,
         following=str(sessions[-1].session_id) if len(sessions) == _ROWS else None,
         entered=entered,
         outcome=_OUTCOMES.get(visit.asked("done") or ""),

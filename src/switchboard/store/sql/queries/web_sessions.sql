@@ -41,6 +41,12 @@ select $2, $3, token_id, $4, clock_timestamp() + $5::interval from used;
 insert into web_session (session_id, hash, token_id, label, expires_at)
 select $2, $3, t.token_id, $4, clock_timestamp() + $5::interval from token t where t.hash = $1 and {{token_holds}};
 
+-- name: keep_newest
+-- Of the token of this session, the $2 others that were used last; all beyond are ended.
+delete from web_session where session_id in (
+    select o.session_id from web_session s join web_session o using (token_id)
+    where s.session_id = $1 and o.session_id <> $1 order by o.used_at desc offset $2);
+
 -- name: find
 {{shown}} where s.hash = $1 and {{holds}};
 

@@ -1,0 +1,34 @@
+"""Nobody pays for the page who does not look: a server imports Jinja2 with the first request below `/ui/`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Final
+
+ROOM_MB: Final = 16
+SCRIPT: Final = """
+import os, sys
+import switchboard.server.app, switchboard.server.serve, switchboard.app.supervisor
+
+def resident_mb():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+assert not [name for name in sys.modules if name.partition(".")[0] in {"jinja2", "markupsafe"}], "of the page"
+before = resident_mb()
+import switchboard.server.web.site
+from switchboard.server.web.static import StaticFiles
+from switchboard.server.web.templates import PageTemplates
+PageTemplates(StaticFiles(), None).render("sign_in.html", {
+    "nonce": "", "menu": [], "here": "/", "theme": "auto", "insecure": False, "visitor": None, "back": "/ui/",
+    "reload": None, "wrong": None, "number_waiting": 0, "address": str, "form_token": str, "names": {},
+})
+print(resident_mb() - before)
+"""
+
+
+def test_the_page_is_imported_by_the_first_request_and_costs_little() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) <= ROOM_MB
