@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 from urllib.parse import urlencode
+from uuid import UUID
 
 from msgspec import Struct
 from starlette.datastructures import UploadFile
@@ -95,6 +96,10 @@ class Visit:
     def asked(self, name: str) -> str | None:
         """A parameter of the address; None if it is missing or empty."""
         return self.request.query_params.get(name) or None
+
+    def path_id(self, name: str) -> UUID:
+        """An id in the path, such as `{request_id:uuid}`."""
+        return UUID(str(self.request.path_params[name]))
 
     def path_number(self, name: str) -> int:
         """A number in the path, such as `{n:int}`."""

@@ -100,7 +100,7 @@ async def answer_question(visit: Visit, fields: Fields) -> Response:
 
 
 def _approval_id(visit: Visit) -> UUID:
-    return cast(UUID, visit.request.path_params["approval_id"])
+    return visit.path_id("approval_id")
 
 
 _ONE: Final = "/approvals/{approval_id:uuid}"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
-from typing import Final, cast
+from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -169,7 +169,7 @@ async def answer_here(visit: Visit, fields: Fields) -> Response:
 async def _decide(visit: Visit, fields: Fields, verb: Verb, text: str) -> Response:
     """Operators decide as on the page Approvals, others as whom the butler asks."""
     thread = name_from(fields.get("thread"), "the conversation")
-    approval_id, digest = cast(UUID, visit.request.path_params["approval_id"]), fields.get("digest", "")
+    approval_id, digest = visit.path_id("approval_id"), fields.get("digest", "")
     service, speaker = visit.services.of(APPROVAL_SERVICE), speaker_of(visit)
     try:
         if visit.caller.role in APPROVALS.roles:
@@ -199,11 +199,11 @@ async def show_reply_picture(visit: Visit) -> Response:
 
 
 def _message_id(visit: Visit) -> UUID:
-    return cast(UUID, visit.request.path_params["request_id"])
+    return visit.path_id("request_id")
 
 
 def _outbox_id(visit: Visit) -> UUID:
-    return cast(UUID, visit.request.path_params["outbox_id"])
+    return visit.path_id("outbox_id")
 
 
 _ONE: Final = "/chat/{request_id:uuid}"

@@ -268,7 +268,7 @@ def _id_of(text: str) -> UUID:
 
 
 def _letter_id(visit: Visit) -> UUID:
-    return cast(UUID, visit.request.path_params["dead_letter_id"])
+    return visit.path_id("dead_letter_id")
 
 
 _ONE: Final = "/dead-letters/{dead_letter_id:uuid}"

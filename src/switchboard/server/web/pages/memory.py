@@ -186,7 +186,7 @@ def _chosen(fields: Fields, name: str) -> str | None:
 
 
 def _id_in(visit: Visit, name: str) -> UUID:
-    return cast(UUID, visit.request.path_params[name])
+    return visit.path_id(name)
 
 
 _FACT: Final = "/memory/facts/{fact_id:uuid}"

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, cast
+from typing import Final
 from uuid import UUID
 
 from msgspec import Struct
@@ -152,7 +152,7 @@ async def resend_reply(visit: Visit, fields: Fields) -> Response:
 
     async def act() -> str:
         reason = line_from(fields, "reason", "the reason")
-        outbox_id = cast(UUID, visit.request.path_params["outbox_id"])
+        outbox_id = visit.path_id("outbox_id")
         await visit.services.of(CONNECTOR_SERVICE).resend(visit.caller, outbox_id, reason)
         return "resent"
 
@@ -160,7 +160,7 @@ async def resend_reply(visit: Visit, fields: Fields) -> Response:
 
 
 def _message_id(visit: Visit) -> UUID:
-    return cast(UUID, visit.request.path_params["request_id"])
+    return visit.path_id("request_id")
 
 
 _ONE: Final = "/messages/{request_id:uuid}"

@@ -6,7 +6,7 @@ Next: `app/messages/views.py`, `app/messages/explain.py`, `app/messages/contents
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Final, cast, get_args
+from typing import Final, get_args
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -130,7 +130,7 @@ async def _is_mail(visit: Visit, request_id: UUID) -> bool:
 
 
 def _message_id(visit: Visit) -> UUID:
-    return cast(UUID, visit.request.path_params["request_id"])
+    return visit.path_id("request_id")
 
 
 _ONE: Final = "/messages/{request_id:uuid}"

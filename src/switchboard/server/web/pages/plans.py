@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, cast
-from uuid import UUID
+from typing import Final
 
 from starlette.responses import Response
 
@@ -28,7 +27,7 @@ async def show_plans(visit: Visit) -> Response:
 
 async def show_plan(visit: Visit) -> Response:
     """The plans for one message: steps that need nothing first, each beside those that can run with it."""
-    request_id = cast(UUID, visit.request.path_params["request_id"])
+    request_id = visit.path_id("request_id")
     plans = await visit.services.of(PLAN_SERVICE).of_message(request_id)
     return visit.page("plan.html", request_id=request_id, plans=[(plan, columns_of(plan)) for plan in plans])
 

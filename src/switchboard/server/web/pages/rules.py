@@ -6,7 +6,7 @@ Next: `app/rules/service.py`, `app/rules/records.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 from uuid import UUID
 
 from msgspec import Struct
@@ -261,7 +261,7 @@ def _draft_in(fields: Fields) -> JsonObject:
 
 
 def _rule_id(visit: Visit) -> UUID:
-    return cast(UUID, visit.request.path_params["rule_id"])
+    return visit.path_id("rule_id")
 
 
 _ONE: Final = "/rules/{rule_id:uuid}"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, cast
-from uuid import UUID
+from typing import Final
 
 from starlette.responses import Response
 
@@ -43,7 +42,7 @@ async def end_session(visit: Visit, fields: Fields) -> Response:
     """Sign one browser out."""
     try:
         reason = line_from(fields, "reason", "the reason")
-        session_id = cast(UUID, visit.request.path_params["session_id"])
+        session_id = visit.path_id("session_id")
         await visit.services.of(WEB_SESSION_SERVICE).end(visit.caller, session_id, reason)
     except SwitchboardError as error:
         return await _show_sessions(visit, Entered(fields, error))

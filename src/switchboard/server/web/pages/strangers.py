@@ -89,7 +89,7 @@ def _decision_form(state: ContactState) -> Callable[[Visit, Fields], Awaitable[R
 
 
 def _contact_id(visit: Visit) -> UUID:
-    return cast(UUID, visit.request.path_params["contact_id"])
+    return visit.path_id("contact_id")
 
 
 _ONE: Final = "/strangers/{contact_id:uuid}"

@@ -90,7 +90,7 @@ async def run_task(visit: Visit, fields: Fields) -> Response:
 
 
 def _task_id(visit: Visit) -> UUID:
-    return cast(UUID, visit.request.path_params["task_id"])
+    return visit.path_id("task_id")
 
 
 _ONE: Final = "/tasks/{task_id:uuid}"
