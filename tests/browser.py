@@ -286,11 +286,11 @@ async def open_tab(
 
 
 @asynccontextmanager
-async def open_another(chromium: str, first: Tab, *, window: bool) -> AsyncIterator[Tab]:
-    """A page of the same browser: in a window beside the first, or in its window, so that the first is not seen."""
+async def open_another(chromium: str, first: Tab) -> AsyncIterator[Tab]:
+    """A page of the same browser, in a window beside the first."""
     async with _connected(chromium) as tab:
         tab.share_cookies(first)
-        await tab.start(DESK, script=True, dark=False, **({"newWindow": True} if window else {}))
+        await tab.start(DESK, script=True, dark=False, newWindow=True)
         try:
             yield tab
         finally:

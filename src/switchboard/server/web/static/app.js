@@ -1,18 +1,18 @@
 "use strict";
 /* Parts of a page with data-live are fetched again by htmx when /ui/events rings one of their bells. */
 (() => {
-  const bar = document.getElementById("live");
-  if (!bar || !document.querySelector("[data-live]")) return;
-  const due = new Set(), touched = new Set();
-  let source, heard = Date.now(), broken = 0, again = 0, older = false;
-  htmx.config.morphIgnore.push("open"); // details that a reader has opened stay open
+  const doc = document, bar = doc.getElementById("live");
+  if (!bar || !doc.querySelector("[data-live]")) return;
+  const touched = new Set();
+  let source, heard = Date.now(), broken = 0, again = 1, older = false;
+  /* What a reader has unfolded stays open. */
+  htmx.config.morphIgnore.push("open");
 
   const tell = (text) => { bar.textContent = text; bar.hidden = !text; };
   const stop = () => { source?.close(); source = null; };
-  const renew = (part) => { due.delete(part); part.dispatchEvent(new Event("live")); };
   const ring = (bells) => {
-    for (const part of document.querySelectorAll("[data-live]"))
-      if (!bells || part.dataset.live.split(" ").some((one) => bells.includes(one))) renew(part);
+    for (const part of doc.querySelectorAll("[data-live]"))
+      if (!bells || part.dataset.live.split(" ").some((one) => bells.includes(one))) part.dispatchEvent(new Event("live"));
   };
   const lose = (ms, text) => {
     stop();
@@ -20,75 +20,62 @@
     again = Date.now() + ms;
     if (text) tell("Not live: " + text);
   };
-
-  function connect() {
+  const connect = () => {
     stop();
     source = new EventSource("/ui/events");
-    again = Date.now() + 10000; // it may hang
-    const on = (name, act) => source.addEventListener(name, (event) => { heard = Date.now(); act(event.data.split(" ")); });
+    again = Date.now() + 10000;
+    const on = (name, act) => source.addEventListener(name, ({ data }) => { heard = Date.now(); act(data.split(" ")); });
     on("live", () => { broken = again = 0; tell(""); ring(); });
     on("bells", ring);
     on("ping", () => {});
-    on("full", ([most]) => lose(5000, `${most} other windows are. Close one, and this one will be.`));
-    on("signed-out", () => lose(10000, "you are signed out. Sign in again in another tab; what you entered here stays."));
+    on("full", ([most]) => lose(5000, `${most} other windows are; close one.`));
+    on("signed-out", () => lose(10000, "you are signed out. Sign in in another tab; what you entered stays."));
     source.onerror = () => lose(1000 + 500 * Math.random());
-  }
-
-  function look() {
-    if (document.hidden) return;
+  };
+  const look = () => {
+    if (doc.hidden) return;
     const now = Date.now();
     if (again && now > again) connect();
     if (bar.hidden && (now - heard > 25000 || (broken && now - broken > 5000)))
-      tell(`Not live since ${new Date(heard).toTimeString().slice(0, 5)}: the server or its database does not answer. This page keeps trying.`);
-    if (!broken) due.forEach(renew);
-  }
-
-  document.addEventListener("visibilitychange", () => { stop(); heard = Date.now(); again = 1; look(); });
-  addEventListener("pagehide", stop);
-  document.addEventListener("input", (event) => touched.add(event.target));
-
-  const rows = (part) => [...part.querySelectorAll(".rows > li[id]")];
-  const note = (place, text) => {
-    const link = document.createElement("a");
-    link.className = "newer";
-    link.href = location.pathname + location.search;
-    link.textContent = text;
-    place.before(link);
+      tell(`Not live since ${new Date(heard).toTimeString().slice(0, 5)}: the server or its database does not answer.`);
   };
+  doc.addEventListener("visibilitychange", () => { stop(); heard = Date.now(); again = 1; look(); });
+  doc.addEventListener("input", ({ target }) => touched.add(target));
+
+  const rows = (part) => new Map([...part.querySelectorAll(".rows > li[id]")].map((row) => [row.id, row]));
+  const note = (place, textContent) =>
+    place.before(Object.assign(doc.createElement("a"), { className: "newer", href: location.pathname + location.search, textContent }));
 
   /* What was fetched, before it is shown: no row moves under a reader, and nothing that somebody enters is touched. */
-  document.addEventListener("htmx:before:swap", (event) => {
+  doc.addEventListener("htmx:before:swap", (event) => {
     const { ctx, tasks } = event.detail, part = ctx.sourceElement;
-    if (!part.dataset?.live) { older ||= Boolean(part.closest?.(".pages")); return; }
-    const next = tasks.find((one) => one.type === "main")?.fragment.firstElementChild;
-    if (ctx.response.status !== 200 || !next) {
-      if (ctx.response.status === 503) due.add(part);
-      event.preventDefault();
-      return;
-    }
-    const known = rows(part), ids = new Set(known.map((row) => row.id)), fresh = new Map(rows(next).map((row) => [row.id, row]));
-    const newer = [...fresh.keys()].filter((id) => !ids.has(id)).length, list = next.querySelector(".rows");
-    if ([...touched, document.activeElement].some((one) => part.contains(one) && one.matches("input, textarea, select"))) {
+    if (!part.dataset?.live) { older ||= !!part.closest?.(".pages"); return; }
+    const next = tasks.find((one) => one.type === "main")?.fragment.firstElementChild, { status } = ctx.response;
+    if (status === 503) lose(2000);
+    if (status !== 200 || !next) return event.preventDefault();
+    const known = rows(part), fresh = rows(next), list = next.querySelector(".rows");
+    const newer = [...fresh.keys()].filter((id) => !known.has(id)).length;
+    if ([...touched, doc.activeElement].some((one) => part.contains(one) && one.matches("input, textarea, select"))) {
       event.preventDefault();
       part.querySelector(".newer")?.remove();
       if (newer || part.textContent.trim() !== next.textContent.trim())
         note(part.firstElementChild, newer ? `${newer} newer` : "Something here has changed");
-    } else if (known.length && list && (scrollY > 8 || older)) {
-      list.replaceChildren(...known.map((row) => fresh.get(row.id) || row.cloneNode(true)));
+    } else if (known.size && list && (scrollY > 8 || older)) {
+      list.replaceChildren(...[...known].map(([id, row]) => fresh.get(id) || row.cloneNode(true)));
       const pages = part.querySelector(".pages");
       if (pages) next.querySelector(".pages")?.replaceWith(pages.cloneNode(true));
       if (newer) note(list, `${newer} newer`);
     }
   });
-  document.addEventListener("htmx:error", ({ detail: { ctx } }) => { if (ctx?.sourceElement?.dataset?.live) due.add(ctx.sourceElement); });
-  document.addEventListener("htmx:after:swap", ({ detail: { ctx } }) => {
+  doc.addEventListener("htmx:error", ({ detail: { ctx } }) => { if (ctx?.sourceElement?.dataset?.live) lose(2000); });
+  doc.addEventListener("htmx:after:swap", ({ detail: { ctx } }) => {
     if (ctx.sourceElement.id !== "waits") return;
-    const number = document.querySelector("#waits a")?.firstChild.data;
-    document.title = (number ? `(${number}) ` : "") + document.title.replace(/^\(\d+\+?\) /, "");
+    const number = doc.querySelector("#waits a")?.firstChild.data;
+    doc.title = (number ? `(${number}) ` : "") + doc.title.replace(/^\(\d+\+?\) /, "");
   });
 
   setInterval(look, 1000);
-  if (!document.hidden) connect();
+  look();
 })();
 
 /* Chat: Enter sends where there is a keyboard, the view follows new text while it is at the end, files are not too large. */
