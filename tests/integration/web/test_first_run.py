@@ -153,6 +153,8 @@ async def test_a_step_is_skipped_and_taken_up_again(chromium: str, tmp_path: Pat
     with started(tmp_path, DATABASE_URL=database_url) as server:
         async with visitor_of(chromium, server, size=PHONE) as visitor:
             tab = visitor.tab
+            assert await tab.find_barriers() == []
+            assert await tab.evaluate("scrollY") == 0
             await visitor.click("#keep button[value=skipped]")
             assert "skipped" in await tab.evaluate("document.querySelector('#keep h2').innerText")
             await visitor.click("#keep button[value=open]")

@@ -84,8 +84,9 @@
   if (!box) return;
   const page = document.documentElement, keys = !matchMedia("(pointer: coarse)").matches;
   const toEnd = () => scrollTo(0, page.scrollHeight);
-  let atEnd = !new URLSearchParams(location.search).has("cursor");
-  addEventListener("scroll", () => { atEnd = innerHeight + scrollY > page.scrollHeight - 60; });
+  const alone = document.body.classList.contains("talking"); // elsewhere the end of the page is not that of the chat
+  let atEnd = alone && !new URLSearchParams(location.search).has("cursor");
+  addEventListener("scroll", () => { atEnd = alone && innerHeight + scrollY > page.scrollHeight - 60; });
   new MutationObserver(() => { if (atEnd) toEnd(); }).observe(box.parentNode, { childList: true, subtree: true, characterData: true });
   text.addEventListener("keydown", (event) => {
     if (!keys || event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
