@@ -185,6 +185,29 @@ async def test_only_the_person_who_was_asked_and_owns_the_butler_decides(server:
             await service.decide_as_asked(person, approval_id, "approve", "", digest)
 
 
+async def test_a_browser_sends_few_large_forms_at_a_time(server: Opened) -> None:
+    end, form = asyncio.Event(), {"content-type": "multipart/form-data; boundary=x", "content-length": "3000000"}
+
+    async def never_whole() -> AsyncIterator[bytes]:
+        yield b"--x\r\n"
+        await end.wait()
+
+    async with member(server, "ann") as http:
+        uploads = [
+            asyncio.create_task(http.post("/ui/chat/send", content=never_whole(), headers=form)) for _ in range(3)
+        ]
+
+        async def is_refused() -> bool:
+            answer = await http.post("/ui/chat/send", content=b"x" * 3_000_000, headers=form)
+            return answer.status_code == 429 and "3 uploads of this browser are running" in answer.text
+
+        await eventually(is_refused)
+        assert (await send(http, "ask which colour?")).status_code == 303, "a small one is taken"
+        for one in uploads:
+            one.cancel()
+        await asyncio.wait(uploads)
+
+
 async def test_files_go_both_ways(database_url: str, tmp_path: Path) -> None:
     name = "<img src=x onerror=alert(1)>\u202egnp.txt"
 

@@ -8,8 +8,11 @@ our own pages only; whoever is not signed in gets the page to sign in with, in p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
+from uuid import UUID
 
 import structlog
 from starlette.requests import Request
@@ -21,7 +24,7 @@ from switchboard.app.approvals.service import APPROVALS
 from switchboard.app.pulse import Pulse
 from switchboard.app.status import NEEDS, STATUS, NeedKind
 from switchboard.app.web_sessions import WebVisitor
-from switchboard.domain.errors import Forbidden, InvalidInput, NotFound, SwitchboardError, Unavailable
+from switchboard.domain.errors import Forbidden, InvalidInput, NotFound, Overloaded, SwitchboardError, Unavailable
 from switchboard.server.connections import Connections
 from switchboard.server.http.status import STATUS_SERVICE
 from switchboard.server.http.web_sessions import WEB_SESSION_SERVICE
@@ -45,6 +48,8 @@ _LONGEST_S: Final = 10.0
 """Seconds that a page may take, whatever it is made of."""
 _ASKED: Final[frozenset[NeedKind]] = frozenset({"approvals", "questions"})
 _METHODS: Final = ("GET", "HEAD", "POST")
+_SMALL_FORM: Final = 2_097_152
+_UPLOADS: Final = 3
 _LONGEST_PATH: Final = 1000
 """Characters: a longer path is none of ours, and may hold a number that Python refuses to read."""
 
@@ -61,6 +66,7 @@ class Site:
         self._frame = Frame(PageTemplates(static, services.runtime.settings.web.time_zone), menu)
         self._sessions = services.of(WEB_SESSION_SERVICE)
         self._making = asyncio.Semaphore(_AT_ONCE)
+        self._uploads = UploadPlaces()
         self._signing_in = signing_in = SigningIn(self._sessions)
         live = LiveStreams(Pulse(services.runtime.database, self._sessions), services.polls)
 
@@ -112,7 +118,8 @@ class Site:
                 await self._services.access.record_refusal(visit.caller, form.needs, {})
                 raise refuse_role(visit.caller.role, form.needs)
             try:
-                fields = await visit.read_fields(with_files=form.with_files)
+                with self._uploads.place(visit):
+                    fields = await visit.read_fields(with_files=form.with_files)
                 if not visit.sent_by_form(fields):
                     raise Forbidden("this form is of another session; open the page again and send it from there")
                 return await form.act(visit, fields)
@@ -172,6 +179,30 @@ class Site:
         if any("\x00" in value for _, value in visit.request.query_params.multi_items()):
             return _tell_error(visit, InvalidInput("the address has a character that is in no text"))
         return None
+
+
+class UploadPlaces:
+    """Each session sends few large forms at a time, as each is on the disk until it is whole."""
+
+    def __init__(self) -> None:
+        self._taken = Counter[UUID]()
+
+    @contextmanager
+    def place(self, visit: Visit) -> Iterator[None]:
+        """For a form that is read; a small one needs none. Raises Overloaded."""
+        session, length = visit.session.session_id, visit.request.headers.get("content-length", "0")
+        if length.isdigit() and int(length) <= _SMALL_FORM:
+            yield
+            return
+        if self._taken[session] >= _UPLOADS:
+            raise Overloaded(f"{_UPLOADS} uploads of this browser are running: wait for one to end", retry_after=5.0)
+        self._taken[session] += 1
+        try:
+            yield
+        finally:
+            self._taken[session] -= 1
+            if not self._taken[session]:
+                del self._taken[session]
 
 
 async def _answer_visit(visit: Visit, answer: Callable[[Visit], Awaitable[Response]]) -> Response:
