@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from switchboard.modules.calendar.busy import BusyBlock, find_slots, merge_blocks
 from switchboard.modules.calendar.days import read_range
 from switchboard.modules.calendar.looking import CalendarRefusal
-from switchboard.modules.calendar.wall_times import read_start
+from switchboard.modules.calendar.wall_times import read_end, read_start
 
 TODAY: Final = date(2026, 12, 2)
 """A Wednesday."""
@@ -152,3 +152,31 @@ def test_starts_of_events(text: str, wall: str) -> None:
 def test_what_is_no_start_is_refused(text: str, said: str) -> None:
     with pytest.raises(CalendarRefusal, match=f"nothing was written: .*{said}"):
         read_start(text, TODAY, BERLIN)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "wall"),
+    [
+        ("2026-12-03 14:00", "15:30", "2026-12-03 15:30"),
+        ("2026-12-03 14:00", "2026-12-04 09:00", "2026-12-04 09:00"),
+        ("2026-12-03 14:00", "90 min", "2026-12-03 15:30"),
+        ("2026-12-03 14:00", "1 h", "2026-12-03 15:00"),
+        ("2026-12-03 23:00", "2 hours", "2026-12-04 01:00"),
+        ("2026-12-03 14:00", "45minutes", "2026-12-03 14:45"),
+        ("2026-12-03", "2026-12-04", "2026-12-05 00:00"),
+    ],
+)
+def test_an_end_is_a_time_or_how_long_it_is(start: str, end: str, wall: str) -> None:
+    assert f"{read_end(end, read_start(start, TODAY, BERLIN), BERLIN).wall:%Y-%m-%d %H:%M}" == wall
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        *(("2026-12-03 14:00", end) for end in ("0 min", "13:00", "-1 h", "1 hour 30")),
+        *(("2026-12-03", "1 h"), ("9999-12-31 14:00", "20 h"), ("9999-12-31", "9999-12-31")),
+    ],
+)
+def test_an_end_that_is_none_is_refused(start: str, end: str) -> None:
+    with pytest.raises(CalendarRefusal):
+        read_end(end, read_start(start, TODAY, BERLIN), BERLIN)

@@ -19,6 +19,7 @@ from switchboard.modules.calendar.looking import CalendarRefusal
 
 _TIME: Final = re.compile(r"(.*?)(?:(?<=\d)T|[, ] ?(?:at )?)(\d{1,2}):(\d\d)(?::00)?", re.IGNORECASE)
 _CLOCK: Final = re.compile(r"(\d{1,2}):(\d\d)")
+_LENGTH: Final = re.compile(r"(\d{1,4}) ?(?:(h|hours?)|(?:m|min|minutes?))", re.IGNORECASE)
 _DAY: Final = timedelta(days=1)
 _FORM: Final = (
     "write thursday 14:00 or 2026-12-03 14:00, or the day alone for all of it, without an offset; "
@@ -49,14 +50,31 @@ def _day_named(text: str, today: date) -> date:
 
 
 def read_end(text: str, start: WrittenTime, zone: ZoneInfo) -> WrittenTime:
-    """The end, which of days is the last one; a mere time is on the day of the start. Raises CalendarRefusal."""
+    """The end, which of days is the last one; a mere time is on the day of the start. It may be said how long it is.
+
+    Raises CalendarRefusal.
+    """
+    if (length := _LENGTH.fullmatch(text.strip())) is not None and not start.all_day:
+        lasts = timedelta(**{"hours" if length[2] else "minutes": int(length[1])})
+        return _require_later(_later_by(start, lasts), start)
     if (clock := _CLOCK.fullmatch(text.strip())) is not None and not start.all_day:
         text = f"{start.wall:%Y-%m-%d} {clock[0]}"
     end = read_start(text, start.wall.date(), zone)
     if end.all_day != start.all_day:
         raise CalendarRefusal("nothing was written: give both start and end with a time, or both as days")
     if end.all_day:
-        end = end.later_by(_DAY)
+        end = _later_by(end, _DAY)
+    return _require_later(end, start)
+
+
+def _later_by(at: WrittenTime, delta: timedelta) -> WrittenTime:
+    try:
+        return at.later_by(delta)
+    except OverflowError:
+        raise CalendarRefusal("nothing was written: calendars end with the year 9999") from None
+
+
+def _require_later(end: WrittenTime, start: WrittenTime) -> WrittenTime:
     if end.wall <= start.wall:
         raise CalendarRefusal("nothing was written: it would end before it begins")
     return end

@@ -69,7 +69,7 @@ Start = Annotated[
     "Local, as they said it: thursday 14:00 or YYYY-MM-DD 14:00, with both if they named both; a day for all of it",
     Meta(max_length=60),
 ]
-End = Annotated[str, "Likewise, or HH:MM; of days the last one", Meta(max_length=40)]
+End = Annotated[str, "HH:MM, or how long: 1 h, 90 min; of days the last one", Meta(max_length=40)]
 Zone = Annotated[str, "IANA zone, if not the person's", Meta(max_length=64)]
 Title = Annotated[str, Meta(max_length=500)]
 Place = Annotated[str, Meta(max_length=500)]
