@@ -25,6 +25,7 @@ _FORM: Final = (
     "write thursday 14:00 or 2026-12-03 14:00, or the day alone for all of it, without an offset; "
     "the zone is an argument of its own"
 )
+_TOO_LATE: Final = "nothing was written: calendars end with the year 9999"
 
 
 def read_start(text: str, today: date, zone: ZoneInfo) -> WrittenTime:
@@ -47,6 +48,8 @@ def _day_named(text: str, today: date) -> date:
         return read_day(text, today)
     except ValueError as error:
         raise CalendarRefusal(f"nothing was written: {error}") from None
+    except OverflowError:
+        raise CalendarRefusal(_TOO_LATE) from None
 
 
 def read_end(text: str, start: WrittenTime, zone: ZoneInfo) -> WrittenTime:
@@ -71,7 +74,7 @@ def _later_by(at: WrittenTime, delta: timedelta) -> WrittenTime:
     try:
         return at.later_by(delta)
     except OverflowError:
-        raise CalendarRefusal("nothing was written: calendars end with the year 9999") from None
+        raise CalendarRefusal(_TOO_LATE) from None
 
 
 def _require_later(end: WrittenTime, start: WrittenTime) -> WrittenTime:
