@@ -18,6 +18,8 @@ from tests.browser import DESK, PHONE, Tab, open_tab
 from tests.web_house import House, ids_in_paths, open_house, signed_in
 from tests.width import pairs
 
+ENLARGED: Final = (DESK[0] // 2, DESK[1] // 2)
+"""What a window on a laptop has room for at 200 %."""
 SIZES: Final = {"desk": DESK, "phone": PHONE}
 
 
@@ -81,6 +83,10 @@ async def test_every_page_is_for_everybody(chromium: str, house: House, size: st
         for name, path in (await addresses_of(house)).items():
             await tab.open(f"{house.server.url}/ui{path}")
             wrong += await _look_at(tab, name, suffix)
+            if size == "desk":
+                await tab.resize(ENLARGED)
+                wrong += [f"{name} at 200 %: one has to scroll sideways"] if await tab.is_wider_than_window() else []
+                await tab.resize(DESK)
     async with open_tab(chromium, SIZES[size], dark=dark) as tab:
         await tab.open(f"{house.server.url}/ui/")
         wrong += await _look_at(tab, "sign-in", suffix)

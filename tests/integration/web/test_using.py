@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from switchboard.server.web.pages import PAGES
 from tests.browser import PHONE
 from tests.lab import envelope_json
 from tests.servers import NO_TLS
+from tests.web_forms import follow
 from tests.web_house import House, ids_in_paths, link_of, open_house, signed_in
 
 MEMBER: Final = Principal("connector", "ann", "dashboard", "ann")
@@ -64,6 +66,32 @@ async def test_by_keyboard_alone_one_reads_why(chromium: str, house: House) -> N
         assert await tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
         await tab.key("Enter")
         await tab.until("document.querySelector('#why') !== null")
+
+
+READING: Final = (
+    ("/", "ul.rows a.row", "#why"),
+    ("/conversations", "#rows a.row", "[role=log]"),
+    ("/plans", "#rows a.row", ".graph .step"),
+    ("/audit", "#rows a.tag", "p.lead strong"),
+    ("/messages?state=dead", "#rows a.row", "#why"),
+    ("/approvals", "#rows a.row", "#what"),
+    ("/strangers", "#rows a.row", "#who"),
+    ("/dead-letters", "#rows a.row", "#why"),
+)
+"""A page, where its main task begins, and what is there then."""
+
+
+@pytest.mark.slow
+async def test_what_a_page_is_for_is_reached_by_keyboard_alone(chromium: str, house: House) -> None:
+    async with signed_in(chromium, house.server, script=False) as tab:
+        for path, begins, there in READING:
+            await tab.open(f"{house.server.url}/ui{path}")
+            await follow(tab, begins)
+            assert await tab.evaluate(f"document.querySelector({json.dumps(there)}) !== null"), path
+        for path in ("/models", "/doctor", "/sessions"):
+            await tab.open(f"{house.server.url}/ui{path}")
+            await follow(tab, ".skip")
+            assert await tab.evaluate("location.hash") == "#content", path
 
 
 @pytest.mark.slow
