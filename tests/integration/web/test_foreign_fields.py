@@ -166,7 +166,8 @@ _ADDRESSES: Final = (
     '<a href="URL" ping="URL" target="_top" style="position: fixed; inset: 0; display: block">Everything is a link</a>',
     '<area href="URL"><a href="URL" download>x</a><blockquote cite="URL">x</blockquote>',
 )
-LARGE: Final = 5_000_000
+LARGE: Final = 600_000
+"""About the most that is accepted of a mail."""
 
 
 @pytest.fixture
