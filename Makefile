@@ -60,7 +60,7 @@ RANDOM = $(shell grep -rlE '@given|stateful|tests.width' tests/unit tests/integr
 random: $(STAMP) ## the tests with random examples, up to 2,000 each
 	@$(IN_MEMORY) HYPOTHESIS_PROFILE=asked $(BIN)/python -m pytest -n 4 --dist worksteal $(RANDOM)
 
-plans: $(STAMP) ## the laws of plans on 21,000 random ones, instead of 100
+plans: $(STAMP) ## the laws of plans on 21,000 random ones, instead of 50
 	@HYPOTHESIS_PROFILE=wide $(BIN)/python -m pytest tests/unit/planning/test_machine_laws.py
 
 up: $(STAMP) ## start it for real: server, worker and database

@@ -21,9 +21,9 @@ from tests.postgres import database_url, empty_database_url, postgres
 __all__ = ["database_url", "empty_database_url", "forks", "logs_as_before", "place", "postgres", "pytest_cmdline_main"]
 
 # How long an example takes says nothing: machines that run tests stand still for seconds at a time.
-settings.register_profile("usual", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)
+settings.register_profile("usual", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50)
 settings.register_profile("quick", settings.get_profile("usual"), max_examples=20)
-settings.register_profile("asked", settings.get_profile("usual"))
+settings.register_profile("asked", settings.get_profile("usual"), max_examples=100)
 settings.register_profile("wide", settings.get_profile("usual"), max_examples=7_000)
 _CAPPED = {"quick", "usual"}
 _SETTINGS = "_hypothesis_internal_use_settings"
