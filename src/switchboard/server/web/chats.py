@@ -1,7 +1,7 @@
 """The box to write into, and what is shown above it: for the page Chat, and for any other that lets people write.
 
 Called by functions of `pages/`: `open_chat` reads what the macros of `templates/chatting.html` draw. Next:
-`app/messages/page_chats.py`.
+`app/page_chats.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec import Struct
 from starlette.datastructures import UploadFile
 
 from switchboard.app.messages.chat import Speaker
-from switchboard.app.messages.page_chats import ChatDestination, PageChats, ShownExchange, speaker_on_page
+from switchboard.app.page_chats import ChatDestination, PageChats, ShownExchange, speaker_on_page
 from switchboard.app.rules.replays import Replays
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.errors import InvalidInput

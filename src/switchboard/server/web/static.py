@@ -22,7 +22,7 @@ FILES: Final[Mapping[str, tuple[str, ...]]] = {
     "style.css": ("style.css",),
     "icon.svg": ("icon.svg",),
     # Extensions register themselves with what comes before them. One file is one request.
-    "scripts.js": ("vendored/htmx.min.js", "vendored/hx-csp.min.js", "vendored/hx-sse.min.js", "app.js"),
+    "scripts.js": ("vendored/htmx.min.js", "vendored/hx-csp.min.js", "vendored/hx-sse.min.js", "app.js", "chat.js"),
 }
 """What is served, and the files that it is made of."""
 _TYPES: Final = {".css": "text/css", ".svg": "image/svg+xml", ".js": "text/javascript"}

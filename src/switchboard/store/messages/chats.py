@@ -1,6 +1,6 @@
 """Conversations as the gateway and the page show them: what was written, what came back, and how the turns ended.
 
-Called by `app/messages/chat.py` and `page_chats.py`; reads only. Next: `store/work/stopping.py`.
+Called by `app/messages/chat.py` and `app/page_chats.py`; reads only. Next: `store/work/stopping.py`.
 """
 
 from __future__ import annotations

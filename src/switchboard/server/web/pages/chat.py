@@ -15,9 +15,9 @@ from starlette.responses import Response
 from switchboard.app.approvals.service import APPROVALS
 from switchboard.app.messages.blobs import OUTBOX
 from switchboard.app.messages.chat import CHAT, ChatInput
-from switchboard.app.messages.page_chats import ShownExchange
 from switchboard.app.messages.stream import Stream, StreamEvent
 from switchboard.app.messages.waiting import stop_turns
+from switchboard.app.page_chats import ShownExchange
 from switchboard.core.turns.asking import Verb
 from switchboard.domain.errors import InvalidInput, SwitchboardError
 from switchboard.domain.routing import Owner

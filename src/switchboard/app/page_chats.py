@@ -1,7 +1,8 @@
 """Chats on the page: for whom a session writes, who gets it, its conversations, and what stands in them.
 
 `server/web` calls `PageChats`; messages are stored by `ChatService`, as those of the gateway. In: the caller, and the
-name of the token that the session stands for; out: frozen values to show. Next: `chat.py`, `store/messages/chats.py`.
+name of the token that the session stands for; out: frozen values to show. Next:
+`messages/chat.py`, `store/messages/chats.py`.
 """
 
 from __future__ import annotations
