@@ -389,7 +389,7 @@ async def test_servers_keys_and_logins_are_found(tmp_path: Path, monkeypatch: py
 def test_what_was_found_is_written_with_its_reason() -> None:
     offer = Offer("own", "openai", "m", "x", "http://x/v1")
     traits = ModelTraits(schemas=False, thinks=True, calls="schema", timeout=420, tokens_per_second=58.6)
-    text = next(iter(files_of(Choice("butler", offer, "w", "cli:o", "UTC", traits, 2)).values()))
+    text = next(iter(files_of(Choice("butler", offer, "w", "cli:o", found=traits, concurrency=2)).values()))
     assert "timeout = 420  # seconds; it reads about 59 tokens a second" in text
     [model] = tomllib.loads(text)["models"]
     found = {name: value for name, value in asdict(traits).items() if name != "tokens_per_second"}

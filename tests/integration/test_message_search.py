@@ -13,7 +13,7 @@ import pytest
 
 from switchboard.app.access import Access, Principal
 from switchboard.app.messages import searching
-from switchboard.app.messages.searching import WALK, FoundPage, MessageFilter, MessageSearch, Period, time_of
+from switchboard.app.messages.searching import WALK, MessageFilter, MessageSearch, MessagesPage, Period, time_of
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.domain.errors import Forbidden, InvalidInput
 from switchboard.domain.shown import MessageState
@@ -94,7 +94,7 @@ async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
 async def all_pages(search: MessageSearch, wanted: MessageFilter) -> tuple[list[UUID], list[UUID]]:
     """The ids of all pages from the newest on, and of all pages back from the last one."""
     down: list[UUID] = []
-    page, seen = FoundPage((), older=""), 0
+    page, seen = MessagesPage((), older=""), 0
     while page.older is not None:
         page = await search.find(OPERATOR, wanted, Period(), cursor=page.older or None, limit=7)
         down += [one.request_id for one in page.messages]

@@ -136,9 +136,7 @@ async def test_each_failure_of_an_account_is_told_through_another_one(house: Lab
     assert [tuple(row.values()) for row in texts] == [("telegram", "bot:other", account)] * 2
 
 
-async def test_each_end_of_a_sign_in_is_told_once_and_that_of_a_connector_by_its_account(
-    house: Lab, tmp_path: Path
-) -> None:
+async def test_each_end_of_a_sign_in_is_told_once(house: Lab, tmp_path: Path) -> None:
     """Of a calendar, of a mailbox that is a channel, and of both at once: that is not told through this channel."""
     told, files = operators(house, FIRST, "telegram/bot:other/1"), {}
     async with OAuthServer() as server:

@@ -7,9 +7,10 @@ looked at again and again: `Views.agents` counts all that was ever done. Next: `
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.app.models.process import butlers_of
 from switchboard.app.remote_agents import ENGINE, shown_endpoint
@@ -26,8 +27,7 @@ from switchboard.store.work.butlers import ButlerFailures, ButlerWork
 _LATELY: Final = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class ButlerToday:
+class ButlerToday(Struct, frozen=True):
     """A member of a team. `models`: those that it may ask; `modules`: whose tools it may use.
 
     `work`, `spent` and `failures` are null if there is nothing of it; `remote` unless it is a remote butler.

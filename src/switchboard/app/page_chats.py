@@ -62,7 +62,7 @@ class AskedInChat(Struct, frozen=True):
     may: bool
 
 
-class ChatStanding(Struct, frozen=True):
+class WorkStanding(Struct, frozen=True):
     """How far a message is that is not settled.
 
     `ahead` are messages of its conversation before it; `waiting`: why butlers wait for another attempt, as (engine,
@@ -84,7 +84,7 @@ class ShownExchange(Struct, frozen=True):
     tools: Sequence[UsedTool]
     asked: Mapping[UUID, Sequence[AskedInChat]]
     """By the reply of Switchboard that tells of it."""
-    standing: ChatStanding | None
+    standing: WorkStanding | None
 
 
 class PageChats:
@@ -113,7 +113,7 @@ class PageChats:
     ) -> tuple[list[ShownExchange], str | None]:
         """A page of a conversation, newest first, and the cursor of the next. Raises InvalidInput."""
         found, following = await self._chat.history(speaker, thread, limit=limit, cursor=cursor)
-        return await self._show(caller, speaker, found), following
+        return await self._show_entries(caller, speaker, found), following
 
     async def exchange(self, caller: Principal, speaker: Speaker, request_id: UUID) -> tuple[str, ShownExchange]:
         """One message, and the conversation that it is in. Raises NotFound."""
@@ -122,7 +122,7 @@ class PageChats:
             raise NotFound(f"there is no message {request_id} in your conversations")
         following = str(UUID(int=request_id.int + 1))
         found, _ = await read_entries(self._database, Conversation(stored.conversation), limit=1, cursor=following)
-        [shown] = await self._show(caller, speaker, found)
+        [shown] = await self._show_entries(caller, speaker, found)
         return stored.thread, shown
 
     async def first_open(self, speaker: Speaker, thread: str) -> UUID | None:
@@ -138,12 +138,12 @@ class PageChats:
         envelope = chat_envelope(speaker, ChatInput(thread, ".", "-", to=to), datetime.now(UTC))
         question = ReplayQuestion(envelope=cast(JsonMapping, msgspec.to_builtins(envelope)))
         found = (await self._replays.dry_run(question, Reach(frozenset()))).receivers
-        return ChatDestination([self._receiver(speaker, one) for one in found.butlers], bool(found.models))
+        return ChatDestination([self._receiver_of(speaker, one) for one in found.butlers], bool(found.models))
 
-    def _receiver(self, speaker: Speaker, system_id: SystemId) -> ChatReceiver:
-        member = self._member(system_id)
+    def _receiver_of(self, speaker: Speaker, system_id: SystemId) -> ChatReceiver:
+        member = self._member_of(system_id)
         has_tools = member is not None and member.engine in _WITH_TOOLS
-        return ChatReceiver(system_id, owns(_writer(speaker), member) if has_tools else None)
+        return ChatReceiver(system_id, owns(_writer_of(speaker), member) if has_tools else None)
 
     async def written_by(self, speaker: Speaker, thread: str) -> list[str]:
         """The butlers that have written in the newest part of a conversation."""
@@ -151,10 +151,12 @@ class PageChats:
         written = {reply.system_id for entry in found for reply in entry.replies}
         return sorted(written - {SWITCHBOARD})
 
-    def _member(self, system_id: str) -> Member | None:
+    def _member_of(self, system_id: str) -> Member | None:
         return self._runtime.rule_book.rules.members.get(SystemId(system_id))
 
-    async def _show(self, caller: Principal, speaker: Speaker, found: Sequence[ChatEntry]) -> list[ShownExchange]:
+    async def _show_entries(
+        self, caller: Principal, speaker: Speaker, found: Sequence[ChatEntry]
+    ) -> list[ShownExchange]:
         ids = [one.request_id for one in found]
         files = await chats.attachments(self._database, ids)
         tools = await chats.tools(self._database, ids)
@@ -176,13 +178,13 @@ class PageChats:
 
     def _may_decide(self, speaker: Speaker, asked: ShownApproval) -> bool:
         """As in a private chat: who was asked answers questions, and an owner decides about calls."""
-        return asked.kind == "question" or owns(_writer(speaker), self._member(asked.system_id))
+        return asked.kind == "question" or owns(_writer_of(speaker), self._member_of(asked.system_id))
 
-    async def standing(self, request_id: UUID) -> ChatStanding:
+    async def standing(self, request_id: UUID) -> WorkStanding:
         """How far a message is."""
         look = await deltas.look(self._database, request_id)
         deliveries = await ledger.deliveries_of(self._database, request_id)
-        return ChatStanding(
+        return WorkStanding(
             working=[one.system_id for one in deliveries if one.state == "running"],
             ahead=await chats.ahead(self._database, request_id),
             waiting=look.waiting,
@@ -197,5 +199,5 @@ def speaker_on_page(caller: Principal, name: str) -> Speaker:
     return Speaker(CHANNEL, own, own)
 
 
-def _writer(speaker: Speaker) -> Owner:
+def _writer_of(speaker: Speaker) -> Owner:
     return Owner(speaker.channel, speaker.endpoint, speaker.sender)

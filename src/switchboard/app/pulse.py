@@ -90,7 +90,7 @@ class Pulse:
     async def watch(self, session_id: UUID, wanted: frozenset[Bell]) -> AsyncIterator[Viewer]:
         """Somebody who is told of all that is new from now on. Raises Unavailable."""
         if self._beating is None:
-            await self._begin()
+            await self._start_watching()
         if self.is_silent:
             raise Unavailable("the database does not answer")
         viewer = Viewer(session_id, wanted)
@@ -100,27 +100,27 @@ class Pulse:
         finally:
             self._viewers.discard(viewer)
             if not self._viewers:
-                self._stop()
+                self._stop_watching()
 
-    async def _begin(self) -> None:
+    async def _start_watching(self) -> None:
         marks = await store.read_marks(self._database)
         if self._beating is None:
             self._marks, self._looked_at = marks, monotonic()
-            self._beating = asyncio.create_task(self._beat())
+            self._beating = asyncio.create_task(self._look_often())
 
-    def _stop(self) -> None:
+    def _stop_watching(self) -> None:
         if self._beating is not None:
             self._ending.add(self._beating)
             self._beating.add_done_callback(self._ending.discard)
             self._beating.cancel()
             self._beating = None
 
-    async def _beat(self) -> None:
+    async def _look_often(self) -> None:
         beating = asyncio.current_task()
         try:
             while True:
                 await asyncio.sleep(_LOOK_EVERY_S)
-                await self._look()
+                await self._look_once()
         except Unavailable:
             log.info("nobody is told of anything new: the database is away")
         finally:
@@ -129,7 +129,7 @@ class Pulse:
                 for viewer in self._viewers:
                     viewer.end("away")
 
-    async def _look(self) -> None:
+    async def _look_once(self) -> None:
         holding = await self._sessions.holding({viewer.session_id for viewer in self._viewers})
         before, self._marks = self._marks, await store.read_marks(self._database)
         self._looked_at = monotonic()

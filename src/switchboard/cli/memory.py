@@ -143,7 +143,9 @@ def add_fact(
 @app.command("undo")
 def undo(fact_id: FactId, *, reason: Reason = None) -> None:
     """Count a fact as never said; what it had replaced holds again. Operators still see it."""
-    answer = ask_about("fact", fact_id, lambda client, one: client.post(f"/v1/memory/facts/{one}/undo", _body(reason)))
+    answer = ask_about(
+        "fact", fact_id, lambda client, one: client.post(f"/v1/memory/facts/{one}/undo", _body_with(reason))
+    )
     show(answer, f"{answer['fact_id']}: undone")
 
 
@@ -176,7 +178,7 @@ def list_runs(*, butler: Butler = None, limit: Limit = 100, cursor: Cursor = Non
 @app.command("undo-run")
 def undo_run(run: RunId, *, reason: Reason = None) -> None:
     """Count all that a run has found as never said."""
-    answer = ask_about("run", run, lambda client, one: client.post(f"/v1/memory/runs/{one}/undo", _body(reason)))
+    answer = ask_about("run", run, lambda client, one: client.post(f"/v1/memory/runs/{one}/undo", _body_with(reason)))
     show(answer, f"{answer['run']}: {answer['facts']} fact{'s' * (answer['facts'] != 1)} undone")
 
 
@@ -219,7 +221,9 @@ def _source_line(source: Json) -> str:
 @app.command("share")
 def share(fact_id: FactId, *, reason: Reason = None) -> None:
     """Make a fact visible to everyone who talks to the butler."""
-    answer = ask_about("fact", fact_id, lambda client, one: client.post(f"/v1/memory/facts/{one}/share", _body(reason)))
+    answer = ask_about(
+        "fact", fact_id, lambda client, one: client.post(f"/v1/memory/facts/{one}/share", _body_with(reason))
+    )
     show(answer, f"{answer['fact_id']}: shared")
 
 
@@ -227,7 +231,7 @@ def share(fact_id: FactId, *, reason: Reason = None) -> None:
 def forget(fact_id: FactId, *, reason: Reason = None) -> None:
     """Forget a fact, others that contain it, and the summaries that may repeat it. It cannot be restored."""
     answer = ask_about(
-        "fact", fact_id, lambda client, one: client.post(f"/v1/memory/facts/{one}/forget", _body(reason))
+        "fact", fact_id, lambda client, one: client.post(f"/v1/memory/facts/{one}/forget", _body_with(reason))
     )
     others = answer["forgotten"] - 1
     also = f", and {others} more that said the same" if others else ""
@@ -238,13 +242,15 @@ def forget(fact_id: FactId, *, reason: Reason = None) -> None:
 def restore(summary_id: SummaryId, *, reason: Reason = None) -> None:
     """Restore the messages that a summary, and those after it, have replaced; possible for 30 days."""
     answer = ask_about(
-        "summary", summary_id, lambda client, one: client.post(f"/v1/memory/summaries/{one}/restore", _body(reason))
+        "summary",
+        summary_id,
+        lambda client, one: client.post(f"/v1/memory/summaries/{one}/restore", _body_with(reason)),
     )
     restored = answer["restored"]
     show(answer, f"{answer['summary_id']}: {restored} message{'s' * (restored != 1)} restored")
 
 
-def _body(reason: str | None) -> Json:
+def _body_with(reason: str | None) -> Json:
     return {} if reason is None else {"reason": reason}
 
 

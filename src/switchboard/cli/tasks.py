@@ -48,16 +48,16 @@ def show_task(task: TaskId) -> None:
 @app.command("cancel")
 def cancel(task: TaskId, *, reason: Reason = None) -> None:
     """Cancel a task; its person is not told."""
-    show(_do(task, "cancel", reason), f"{task}: cancelled")
+    show(_do_with_task(task, "cancel", reason), f"{task}: cancelled")
 
 
 @app.command("run")
 def run(task: TaskId, *, reason: Reason = None) -> None:
     """Carry out a task now, besides its times; one that was paused goes on."""
-    show(_do(task, "run", reason), f"{task}: due now; see `switchboard tasks show {task}`")
+    show(_do_with_task(task, "run", reason), f"{task}: due now; see `switchboard tasks show {task}`")
 
 
-def _do(task: str, what: str, reason: str | None) -> Json:
+def _do_with_task(task: str, what: str, reason: str | None) -> Json:
     body = {} if reason is None else {"reason": reason}
     return ask_about("task", task, lambda client, one: client.post(f"/v1/tasks/{one}/{what}", body))
 

@@ -45,7 +45,7 @@ def killed_at(point: str, work: Callable[[], object]) -> bool:
 
 
 @pytest.mark.parametrize("point", ["setup_staged", *(f"setup_published:{n}" for n in range(1, 4))])
-def test_killed_while_it_writes_nothing_is_half_there_and_the_next_attempt_ends_it(tmp_path: Path, point: str) -> None:
+def test_killed_while_it_writes_nothing_is_half_there(tmp_path: Path, point: str) -> None:
     assert killed_at(point, lambda: write_whole(tmp_path, FILES))
     left = {name: text for name, text in there(tmp_path).items() if not name.startswith(".switchboard-setup")}
     assert left.items() <= {str(name): text for name, text in FILES.items()}.items()

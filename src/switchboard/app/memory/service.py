@@ -66,7 +66,7 @@ class MemoryService:
         self._runtime = runtime
         self._database = runtime.database
 
-    async def counted(self) -> list[CountedFacts]:
+    async def count_by_author(self) -> list[CountedFacts]:
         """How many facts there are by butler and author, of the newest; tells nothing of what they say."""
         return await facts.count_facts(self._database, MOST_COUNTED)
 
@@ -158,7 +158,7 @@ class MemoryService:
         fact, sources = found
         return fact, await facts.find_standing(self._database, fact), sources
 
-    async def named(self, caller: Principal, fact_ids: Collection[UUID]) -> dict[UUID, ShownFact]:
+    async def find_facts(self, caller: Principal, fact_ids: Collection[UUID]) -> dict[UUID, ShownFact]:
         """These facts by their ids, as far as there are such."""
         if not fact_ids:
             return {}

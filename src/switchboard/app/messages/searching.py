@@ -27,7 +27,7 @@ from switchboard.store.database import Database
 from switchboard.store.messages import searching as store
 from switchboard.store.messages.searching import FoundMessage, IdRange, MessageFilter
 
-__all__ = ["FoundPage", "MessageFilter", "MessageSearch", "Period"]
+__all__ = ["MessageFilter", "MessageSearch", "MessagesPage", "Period"]
 
 WALK: Final = 10_000
 """Messages that are looked through for one page."""
@@ -48,7 +48,7 @@ class Period(Struct, frozen=True):
         return ids if self.until is None else ids.before(first_uuid7(self.until))
 
 
-class FoundPage(Struct, frozen=True):
+class MessagesPage(Struct, frozen=True):
     """A page, newest first. `older`, `newer`: the cursors of the pages beside it, None at an end.
 
     `looked_until`: how far was looked, where that was not to the end.
@@ -77,8 +77,8 @@ class MessageSearch:
 
     async def find(
         self, caller: Principal, wanted: MessageFilter, period: Period, *, cursor: str | None, limit: int
-    ) -> FoundPage:
-        """A page; a cursor is one of `FoundPage`. Raises Forbidden, InvalidInput."""
+    ) -> MessagesPage:
+        """A page; a cursor is one of `MessagesPage`. Raises Forbidden, InvalidInput."""
         if caller.role == "connector":
             wanted = replace(
                 wanted, channel=wanted.channel or caller.channel, endpoint=wanted.endpoint or caller.endpoint
@@ -87,16 +87,18 @@ class MessageSearch:
         direction, start = read_cursor(cursor)
         ids = period.ids
         if direction == "newer" and start is not None:
-            walked = await self._walk(wanted, ids.after(start), oldest=True, limit=limit + 1)
+            walked = await self._walk_messages(wanted, ids.after(start), oldest=True, limit=limit + 1)
             if len(walked.found) > limit or walked.until is not None:
                 return _page_of_newer(walked, start, limit)
             start = None  # those are the newest: a whole page of them
-        walked = await self._walk(wanted, ids if start is None else ids.before(start), oldest=False, limit=limit + 1)
+        walked = await self._walk_messages(
+            wanted, ids if start is None else ids.before(start), oldest=False, limit=limit + 1
+        )
         if wanted.channel is not None and not walked.found:
             self._channels.known(wanted.channel, "channel")
         return _page_of_older(walked, start, limit)
 
-    async def _walk(self, wanted: MessageFilter, ids: IdRange, *, oldest: bool, limit: int) -> _Walked:
+    async def _walk_messages(self, wanted: MessageFilter, ids: IdRange, *, oldest: bool, limit: int) -> _Walked:
         """Look from one end of a range, in steps, until enough is found."""
         if _by_index(wanted):
             return _Walked(await store.find_messages(self._database, wanted, ids, oldest=oldest, limit=limit))
@@ -104,7 +106,7 @@ class MessageSearch:
         until: UUID | None = None
         for step in _STEPS:
             until = await store.end_of_walk(self._database, wanted, ids, oldest=oldest, walk=step)
-            part, ids = _divide(ids, until, oldest=oldest)
+            part, ids = _divide_ids(ids, until, oldest=oldest)
             rows = await store.find_messages(self._database, wanted, part, oldest=oldest, limit=limit - len(found))
             found = [*rows, *found] if oldest else [*found, *rows]
             if until is None or len(found) == limit:
@@ -117,7 +119,7 @@ def _by_index(wanted: MessageFilter) -> bool:
     return known and (wanted.sender, wanted.butler, wanted.team, wanted.state) == (None, None, None, None)
 
 
-def _divide(ids: IdRange, until: UUID | None, *, oldest: bool) -> tuple[IdRange, IdRange]:
+def _divide_ids(ids: IdRange, until: UUID | None, *, oldest: bool) -> tuple[IdRange, IdRange]:
     """What is looked at in this step, and what is left."""
     if until is None:
         return ids, ids
@@ -126,12 +128,12 @@ def _divide(ids: IdRange, until: UUID | None, *, oldest: bool) -> tuple[IdRange,
     return IdRange(until, ids.last), ids.before(until)
 
 
-def _page_of_older(walked: _Walked, start: UUID | None, limit: int) -> FoundPage:
+def _page_of_older(walked: _Walked, start: UUID | None, limit: int) -> MessagesPage:
     page = walked.found[:limit]
     more = len(walked.found) > limit
     older = page[-1].request_id if more else walked.until
     newest = page[0].request_id if page else start
-    return FoundPage(
+    return MessagesPage(
         [_show_message(row) for row in page],
         older=None if older is None else f"older:{older}",
         newer=None if start is None or newest is None else f"newer:{newest}",
@@ -139,12 +141,12 @@ def _page_of_older(walked: _Walked, start: UUID | None, limit: int) -> FoundPage
     )
 
 
-def _page_of_newer(walked: _Walked, start: UUID, limit: int) -> FoundPage:
+def _page_of_newer(walked: _Walked, start: UUID, limit: int) -> MessagesPage:
     page = walked.found[-limit:]
     more = len(walked.found) > limit
     newer = page[0].request_id if more else walked.until
     oldest = page[-1].request_id if page else start
-    return FoundPage(
+    return MessagesPage(
         [_show_message(row) for row in page],
         older=f"older:{oldest}",
         newer=None if newer is None else f"newer:{newer}",

@@ -43,14 +43,14 @@ def up(
 ) -> None:
     """Start everything: the database (embedded, unless SWITCHBOARD_DATABASE_URL is set), a server and a worker."""
     parts = ProcessParts(server=True, worker=True, extra_workers=workers, concurrency=concurrency, backup=not no_backup)
-    run(_settings(host, port), parts)
+    run_here(_settings(host, port), parts)
 
 
 def serve(
     *, host: Host = None, port: Port = None, no_backup: NoBackup = False, while_stdin: WhileStdin = False
 ) -> None:
     """Start the server only (HTTP, MCP); `switchboard work` does the work."""
-    run(_settings(host, port), ProcessParts(server=True, while_stdin=while_stdin, backup=not no_backup))
+    run_here(_settings(host, port), ProcessParts(server=True, while_stdin=while_stdin, backup=not no_backup))
 
 
 def work(
@@ -62,10 +62,10 @@ def work(
 ) -> None:
     """Start a worker only. On SIGTERM, running turns get time to finish, and the rest goes to other workers at once."""
     parts = ProcessParts(worker=True, concurrency=concurrency, name=name, while_stdin=while_stdin, backup=not no_backup)
-    run(load_settings(), parts)
+    run_here(load_settings(), parts)
 
 
-def run(settings: Settings, parts: ProcessParts) -> None:
+def run_here(settings: Settings, parts: ProcessParts) -> None:
     """Work until a signal comes. Raises SwitchboardError if the start or a part fails.
 
     Does not return if this process is to start again: it becomes a new one, with the same command and the same number.
@@ -76,7 +76,7 @@ def run(settings: Settings, parts: ProcessParts) -> None:
     try:
         from switchboard.cli.processes import running
 
-        again_at = running.run(settings, parts)
+        again_at = running.run_processes(settings, parts)
     finally:
         gc.enable()
     if again_at is not None:

@@ -51,7 +51,7 @@ class RunEnd(Struct, frozen=True):
     again_at: int | None = None
 
 
-def run(settings: Settings, parts: ProcessParts) -> int | None:
+def run_processes(settings: Settings, parts: ProcessParts) -> int | None:
     """Work until a signal comes or a part fails. Raises SwitchboardError if the start or a part fails.
 
     Returns the port at which this process is to start again, if that was asked for.

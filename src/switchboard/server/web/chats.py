@@ -73,10 +73,10 @@ async def open_chat(visit: Visit, thread: str, *, to: str = "", cursor: str | No
     found, following = await chats.exchanges(visit.caller, speaker, thread, limit=_ROWS, cursor=cursor)
     if any(one.entry.request_id == live and one.standing is None for one in found):
         live = next((one.entry.request_id for one in reversed(found) if one.standing is not None), None)
-    return OpenChat(await _box(visit, speaker, thread, to, back), list(reversed(found)), following, live)
+    return OpenChat(await _open_box(visit, speaker, thread, to, back), list(reversed(found)), following, live)
 
 
-async def _box(visit: Visit, speaker: Speaker, thread: str, to: str, back: str) -> ChatBox:
+async def _open_box(visit: Visit, speaker: Speaker, thread: str, to: str, back: str) -> ChatBox:
     chats = visit.services.of(PAGE_CHATS)
     may_address = visit.caller.role == "operator"
     receivers = receivers_of(visit.services.runtime.rule_book.rules)

@@ -44,24 +44,24 @@ class LiveStreams:
 
     async def open(self, visit: Visit) -> Response:
         """The stream of a page that somebody has open."""
-        return EventStream(self._polls, partial(self._follow, visit))
+        return EventStream(self._polls, partial(self._follow_pulse, visit))
 
     def refuse(self, _: Visit) -> Response:
         """For those who are not signed in, or no longer."""
         return EventStream(self._polls, _say_signed_out)
 
-    async def _follow(self, visit: Visit, gone: asyncio.Event) -> AsyncGenerator[bytes]:
-        with self._place(visit.session.session_id) as there_is_one:
+    async def _follow_pulse(self, visit: Visit, gone: asyncio.Event) -> AsyncGenerator[bytes]:
+        with self._hold_place(visit.session.session_id) as there_is_one:
             if not there_is_one:
-                yield _frame("full", [str(MOST_STREAMS)])
+                yield _frame_of("full", [str(MOST_STREAMS)])
                 return
             async with self._pulse.watch(visit.session.session_id, _bells_of(visit)) as viewer:
-                yield _frame("live")
-                async for frame in self._tell(viewer, visit, gone):
+                yield _frame_of("live")
+                async for frame in self._tell_bells(viewer, visit, gone):
                     yield frame
 
     @contextmanager
-    def _place(self, session_id: UUID) -> Iterator[bool]:
+    def _hold_place(self, session_id: UUID) -> Iterator[bool]:
         """Whether there is a place left; until the end, it is taken."""
         there_is_one = self._open[session_id] < MOST_STREAMS
         self._open[session_id] += there_is_one
@@ -72,7 +72,7 @@ class LiveStreams:
             if not self._open[session_id]:
                 del self._open[session_id]
 
-    async def _tell(self, viewer: Viewer, visit: Visit, gone: asyncio.Event) -> AsyncGenerator[bytes]:
+    async def _tell_bells(self, viewer: Viewer, visit: Visit, gone: asyncio.Event) -> AsyncGenerator[bytes]:
         now = asyncio.get_running_loop().time
         own = _OwnMessages(visit)
         await own.have_changed()
@@ -80,17 +80,17 @@ class LiveStreams:
         while not (gone.is_set() or viewer.over or self._pulse.is_silent):
             if viewer.heard.is_set() and now() >= ring_at:
                 if (bells := viewer.take()) and await own.have_changed():
-                    yield _frame("bells", bells)
+                    yield _frame_of("bells", bells)
                 ring_at = now() + self._pulse.pause_s
             if now() >= ping_at:
-                yield _frame("ping")
+                yield _frame_of("ping")
                 ping_at = now() + PING_EVERY_S
             if viewer.heard.is_set():  # before they are to be told
                 await wait_at_most(ring_at - now(), gone)
             else:
                 await wait_at_most(_LOOK_EVERY_S, gone, viewer.heard)
         if viewer.over == "signed-out":
-            yield _frame("signed-out")
+            yield _frame_of("signed-out")
 
 
 class _OwnMessages:
@@ -122,9 +122,9 @@ def _bells_of(visit: Visit) -> frozenset[Bell]:
 
 
 async def _say_signed_out(_: asyncio.Event) -> AsyncGenerator[bytes]:
-    yield _frame("signed-out")
+    yield _frame_of("signed-out")
 
 
-def _frame(event: str, words: Iterable[str] = ()) -> bytes:
+def _frame_of(event: str, words: Iterable[str] = ()) -> bytes:
     """An event with words as its data; without data, browsers would not tell the page of it."""
     return f"event: {event}\ndata: {' '.join(words)}\n\n".encode()

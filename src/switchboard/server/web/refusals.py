@@ -36,17 +36,17 @@ _WHO: Final[Mapping[AnyRole, str]] = {
 }
 
 
-class Refusal(Struct, frozen=True):
+class ToldError(Struct, frozen=True):
     """What the page of an error says."""
 
     heading: str
     sentence: str
 
 
-def tell_refusal(error: SwitchboardError) -> Refusal:
+def tell_refusal(error: SwitchboardError) -> ToldError:
     """The words for an error."""
     sentence = _SENTENCES.get(error.code, error.message)
-    return Refusal(_HEADINGS.get(error.status, _OTHER_HEADING), f"{sentence[:1].upper()}{sentence[1:]}")
+    return ToldError(_HEADINGS.get(error.status, _OTHER_HEADING), f"{sentence[:1].upper()}{sentence[1:]}")
 
 
 def refuse_role(role: AnyRole, needs: Action) -> Forbidden:

@@ -15,7 +15,7 @@ from switchboard.store.database import Database, arrays, query, rows_as
 _Key = tuple[str, str]
 
 
-class OpenWork(Struct, frozen=True):
+class WaitingAtAccount(Struct, frozen=True):
     """So many replies, held messages or quarantined events wait at an account; of each kind, 1,001 are counted."""
 
     channel: str
@@ -42,9 +42,9 @@ async def channels_in_use(database: Database) -> list[str]:
     return [row["channel"] for row in await database.rows(query("connectors.channels_in_use"))]
 
 
-async def open_work(database: Database) -> list[OpenWork]:
+async def open_work(database: Database) -> list[WaitingAtAccount]:
     """Of all accounts at which something waits."""
-    return rows_as(OpenWork, await database.rows(query("connectors.open_work")))
+    return rows_as(WaitingAtAccount, await database.rows(query("connectors.open_work")))
 
 
 async def last_traffic(database: Database, accounts: Sequence[_Key]) -> Mapping[_Key, LastTraffic]:

@@ -66,8 +66,7 @@ async def ends(database: Database, request_id: UUID) -> list[EndedTurn]:
     return rows_as(EndedTurn, [{**row, "usage": each_as(ModelUsage, row["usage"])} for row in rows])
 
 
-@dataclass(frozen=True, slots=True)
-class ChatThread:
+class ChatThread(Struct, frozen=True):
     """A conversation of a person, with the beginning of the last message that was written in it."""
 
     request_id: UUID

@@ -95,19 +95,19 @@ class DrawnAnswer:
 
     async def frames(self, stream: Stream, gone: asyncio.Event) -> AsyncGenerator[bytes]:
         """First how far the message is, as that has changed since the page was made; then what changes."""
-        yield await self._frame(StreamEvent("ping"))
+        yield await self._frame_of(StreamEvent("ping"))
         with self._visit.services.of(STREAM_SERVICE).place(self._visit.caller):
             async with aclosing(stream.follow(gone, _LONGEST_S, self._visit.is_still_signed_in)) as events:
                 async for event in events:
-                    yield await self._frame(event)
+                    yield await self._frame_of(event)
 
-    async def _frame(self, event: StreamEvent) -> bytes:
+    async def _frame_of(self, event: StreamEvent) -> bytes:
         """The message that changes the page. Before the last one, which ends the stream, those that wait are told."""
         changed = self._fold.fold(event)
-        framed = frame_message("".join([await self._draw(part) for part in changed]), event.id)
+        framed = frame_message("".join([await self._draw_part(part) for part in changed]), event.id)
         return frame_message("", "", "settled") + framed if event.kind == "done" else framed
 
-    async def _draw(self, part: ChangedPart) -> str:
+    async def _draw_part(self, part: ChangedPart) -> str:
         one = None
         if part.kind in {"standing", "told", "settled"}:
             service = self._visit.services.of(PAGE_CHATS)
@@ -153,20 +153,20 @@ async def stop_answer(visit: Visit, fields: Fields) -> Response:
 
 async def approve_here(visit: Visit, fields: Fields) -> Response:
     """Let the call be made that was shown."""
-    return await _decide(visit, fields, "approve", "")
+    return await _decide_call(visit, fields, "approve", "")
 
 
 async def refuse_here(visit: Visit, fields: Fields) -> Response:
     """Refuse the call that was shown, or to answer."""
-    return await _decide(visit, fields, "refuse", " ".join(fields.get("reason", "").split()))
+    return await _decide_call(visit, fields, "refuse", " ".join(fields.get("reason", "").split()))
 
 
 async def answer_here(visit: Visit, fields: Fields) -> Response:
     """Answer a question: by one of its options, or in words."""
-    return await _decide(visit, fields, "answer", fields.get("text", "").strip())
+    return await _decide_call(visit, fields, "answer", fields.get("text", "").strip())
 
 
-async def _decide(visit: Visit, fields: Fields, verb: Verb, text: str) -> Response:
+async def _decide_call(visit: Visit, fields: Fields, verb: Verb, text: str) -> Response:
     """Operators decide as on the page Approvals, others as whom the butler asks."""
     thread = name_from(fields.get("thread"), "the conversation")
     approval_id, digest = visit.path_id("approval_id"), fields.get("digest", "")

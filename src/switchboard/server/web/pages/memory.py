@@ -36,7 +36,7 @@ async def show_memory(visit: Visit) -> Response:
 
 
 async def _show_memory(visit: Visit, entered: Entered) -> Response:
-    counted = await _service(visit).counted()
+    counted = await _service_of(visit).count_by_author()
     begin = number_from({"at": visit.asked("cursor") or ""}, "at", "the place", 0)
     shown = counted[max(begin, 0) :][:_ROWS]
     return visit.page(
@@ -55,13 +55,13 @@ async def _show_memory(visit: Visit, entered: Entered) -> Response:
 
 async def show_facts(visit: Visit, fields: Fields) -> Response:
     """What one butler has learned from one person, or all with some words; newest first."""
-    system_id, author = _chosen(fields, "system_id"), _chosen(fields, "author")
-    words, cursor = _chosen(fields, "words"), _chosen(fields, "cursor")
+    system_id, author = _choice_in(fields, "system_id"), _choice_in(fields, "author")
+    words, cursor = _choice_in(fields, "words"), _choice_in(fields, "cursor")
     if words is None:
         wanted = FactFilter(system_id, author)
-        found, following = await _service(visit).facts(visit.caller, wanted, limit=_ROWS, cursor=cursor)
+        found, following = await _service_of(visit).facts(visit.caller, wanted, limit=_ROWS, cursor=cursor)
     else:
-        found, following = await _service(visit).search(visit.caller, words, system_id, limit=_ROWS, cursor=cursor)
+        found, following = await _service_of(visit).search(visit.caller, words, system_id, limit=_ROWS, cursor=cursor)
     keys = {one.author for one in found} | ({author} if author else set())
     return visit.page(
         "memory_facts.html",
@@ -78,7 +78,7 @@ async def show_fact(visit: Visit, _: Fields) -> Response:
 
 
 async def _show_fact(visit: Visit, entered: Entered, outcome: str | None) -> Response:
-    service = _service(visit)
+    service = _service_of(visit)
     fact, standing, sources = await service.fact(visit.caller, _id_in(visit, "fact_id"))
     others = {*standing.contradicts, *standing.replaces, standing.superseded_by, standing.confirms} - {None}
     return visit.page(
@@ -86,7 +86,7 @@ async def _show_fact(visit: Visit, entered: Entered, outcome: str | None) -> Res
         entered.status,
         fact=fact,
         standing=standing,
-        others=await service.named(visit.caller, cast("set[UUID]", others)),
+        others=await service.find_facts(visit.caller, cast("set[UUID]", others)),
         sources=sources,
         names=await call_people(visit.services.runtime.database, {fact.author}),
         entered=entered,
@@ -112,7 +112,7 @@ _Change = Callable[..., Awaitable[None]]
 async def _change_fact(visit: Visit, fields: Fields, change: _Change, outcome: str) -> Response:
     try:
         reason = line_from(fields, "reason", "the reason")
-        await change(_service(visit), visit.caller, _id_in(visit, "fact_id"), reason)
+        await change(_service_of(visit), visit.caller, _id_in(visit, "fact_id"), reason)
     except SwitchboardError as error:
         return await _show_fact(visit, Entered(fields, error), None)
     return await _show_fact(visit, NOTHING_ENTERED, outcome)
@@ -122,7 +122,7 @@ async def forget_fact(visit: Visit, fields: Fields) -> Response:
     """For good."""
     try:
         reason = line_from(fields, "reason", "the reason")
-        await _service(visit).forget(visit.caller, _id_in(visit, "fact_id"), reason)
+        await _service_of(visit).forget(visit.caller, _id_in(visit, "fact_id"), reason)
     except InvalidInput as error:
         return await _show_fact(visit, Entered(fields, error), None)
     return visit.go("/memory?done=forgotten")
@@ -131,14 +131,14 @@ async def forget_fact(visit: Visit, fields: Fields) -> Response:
 async def show_entities(visit: Visit, fields: Fields) -> Response:
     """Whom and what the facts of a butler are about, with other names."""
     system_id = fields.get("system_id", "")
-    found = await _service(visit).entities(visit.caller, SystemId(system_id), fields.get("words", "").strip())
+    found = await _service_of(visit).entities(visit.caller, SystemId(system_id), fields.get("words", "").strip())
     return visit.page("memory_entities.html", entities=found[:_ROWS], more=len(found) - _ROWS, system_id=system_id)
 
 
 async def show_runs(visit: Visit, fields: Fields) -> Response:
     """When a model looked for facts, and what it found."""
-    cursor = _chosen(fields, "cursor")
-    runs, following = await _service(visit).runs(visit.caller, None, limit=_ROWS, cursor=cursor)
+    cursor = _choice_in(fields, "cursor")
+    runs, following = await _service_of(visit).runs(visit.caller, None, limit=_ROWS, cursor=cursor)
     names = await call_people(visit.services.runtime.database, {one.person for one in runs if one.person})
     return visit.page("memory_runs.html", runs=runs, following=following, names=names, entered=NOTHING_ENTERED)
 
@@ -146,21 +146,21 @@ async def show_runs(visit: Visit, fields: Fields) -> Response:
 async def undo_run(visit: Visit, fields: Fields) -> Response:
     """All that it has found counts as never said."""
     reason = line_from(fields, "reason", "the reason")
-    await _service(visit).undo_run(visit.caller, _id_in(visit, "run"), reason)
+    await _service_of(visit).undo_run(visit.caller, _id_in(visit, "run"), reason)
     return visit.go("/memory?done=undone")
 
 
 async def show_summaries(visit: Visit, fields: Fields) -> Response:
     """What stands for the oldest parts of long conversations."""
-    cursor = _chosen(fields, "cursor")
-    found, following = await _service(visit).summaries(visit.caller, None, limit=_ROWS, cursor=cursor)
+    cursor = _choice_in(fields, "cursor")
+    found, following = await _service_of(visit).summaries(visit.caller, None, limit=_ROWS, cursor=cursor)
     return visit.page("memory_summaries.html", summaries=found, following=following, entered=NOTHING_ENTERED)
 
 
 async def restore_summary(visit: Visit, fields: Fields) -> Response:
     """The butler reads the messages themselves again."""
     reason = line_from(fields, "reason", "the reason")
-    await _service(visit).restore(visit.caller, _id_in(visit, "summary_id"), reason)
+    await _service_of(visit).restore(visit.caller, _id_in(visit, "summary_id"), reason)
     return visit.go("/memory?done=restored")
 
 
@@ -171,17 +171,17 @@ async def add_fact(visit: Visit, fields: Fields) -> Response:
         stated = StatedByOperator(
             SystemId(fields.get("system_id", "")), author, text, shared=fields.get("shared") == "on"
         )
-        kept: ShownFact = await _service(visit).add(visit.caller, stated)
+        kept: ShownFact = await _service_of(visit).add(visit.caller, stated)
     except SwitchboardError as error:
         return await _show_memory(visit, Entered(fields, error))
     return await show_facts(visit, {"system_id": kept.system_id, "author": kept.author})
 
 
-def _service(visit: Visit) -> MemoryService:
+def _service_of(visit: Visit) -> MemoryService:
     return visit.services.of(MEMORY_SERVICE)
 
 
-def _chosen(fields: Fields, name: str) -> str | None:
+def _choice_in(fields: Fields, name: str) -> str | None:
     return fields.get(name, "").strip() or None
 
 
