@@ -132,7 +132,9 @@ async def test_a_form_that_is_sent_twice_is_one_message(server: Opened) -> None:
         sent = await asyncio.gather(*(send(http, "ask which colour?", fields) for _ in range(3)))
         assert {one.status_code for one in sent} == {303}
         assert len({one.headers["location"] for one in sent}) == 1
-    assert await server.lab.count("select count(*) from message_inbox") == 1
+        assert await server.lab.count("select count(*) from message_inbox") == 1
+        await send(http, "ask which tree?", fields)
+    assert await server.lab.count("select count(*) from message_inbox") == 2, "after a way back in the browser"
 
 
 async def test_a_member_sees_and_decides_their_own(server: Opened) -> None:

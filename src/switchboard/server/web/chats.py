@@ -7,6 +7,7 @@ Called by functions of `pages/`: `open_chat` reads what the macros of `templates
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from hashlib import sha256
 from secrets import token_urlsafe
 from typing import Final
 from uuid import UUID
@@ -31,7 +32,7 @@ _PIECE: Final = 65_536
 
 
 class ChatBox(Struct, frozen=True):
-    """What a form to write with needs. `key`: the message that it sends, however often it is sent."""
+    """What a form to write with needs. `key`: with the words, the message that it sends, however often it is sent."""
 
     speaker: Speaker
     thread: str
@@ -101,6 +102,15 @@ def name_from(given: str | None, what: str) -> str:
     if not name or len(name) > _LONGEST_NAME or not name.isprintable():
         raise InvalidInput(f"{what} is missing; open the page again")
     return name
+
+
+def key_for(form: str, text: str, to: str, files: Sequence[Attachment]) -> str:
+    """The key of what a form sends: the same for the same words.
+
+    A browser that goes back shows the old form, in which something else is written then.
+    """
+    sent = "\0".join([form, to, text, *(f"{one.storage_ref} {one.filename}" for one in files)])
+    return sha256(sent.encode()).hexdigest()
 
 
 async def store_files(visit: Visit) -> list[Attachment]:

@@ -26,7 +26,7 @@ from switchboard.server.http.approvals import APPROVAL_SERVICE
 from switchboard.server.http.streams import STREAM_SERVICE
 from switchboard.server.paths import WEB, WEB_FILES
 from switchboard.server.web.answering import AnswerFold, ChangedPart, frame_message, mark_of_butler
-from switchboard.server.web.chats import PAGE_CHATS, name_from, new_thread, open_chat, speaker_of, store_files
+from switchboard.server.web.chats import PAGE_CHATS, key_for, name_from, new_thread, open_chat, speaker_of, store_files
 from switchboard.server.web.downloads import answer_file, answer_picture
 from switchboard.server.web.forms import NOTHING_ENTERED, Entered
 from switchboard.server.web.looking import LOOKING_BLOBS
@@ -131,7 +131,8 @@ async def send_message(visit: Visit, fields: Fields) -> Response:
     try:
         if not text and not visit.files:
             raise InvalidInput("write something, or choose a file", field="text")
-        message = ChatInput(thread, text, key, files=await store_files(visit), to=to or None)
+        files = await store_files(visit)
+        message = ChatInput(thread, text, key_for(key, text, to, files), files=files, to=to or None)
         await visit.services.of(CHAT_SERVICE).send(visit.caller, speaker_of(visit), message)
     except SwitchboardError as error:
         return await _show_chat(visit, thread, Entered(fields, error))
