@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from switchboard.store.work.ledger import rule_hits
 from tests.browser import DESK, PHONE
 from tests.lab import envelope_json
 from tests.routing import rule, team_of
-from tests.servers import Opened, open_server
+from tests.servers import NO_TLS, Opened, open_server
 from tests.web_forms import enter, follow
-from tests.web_house import signed_in
+from tests.web_house import link_of, signed_in
 
 SIZES = pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
 
@@ -80,6 +83,36 @@ async def test_a_rule_that_was_changed_meanwhile_is_not_overwritten(chromium: st
         assert "changed" in await tab.text()
         assert await tab.evaluate("document.querySelector('#name').value") == "mine"
     assert "other" in [one["name"] for one in await _list_rules(server)]
+
+
+async def test_a_form_makes_one_rule_and_undoes_only_what_it_showed(server: Opened) -> None:
+    async with httpx2.AsyncClient(base_url=server.url, verify=NO_TLS, headers={"origin": server.url}) as http:
+        await http.post((await link_of(server)).removeprefix(server.url))
+        new = hidden_in((await http.get("/ui/rules/new?team=root")).text, "/rules/new")
+        new |= {"step": "save", "reason": "twice", "name": "twice", "channel": "api", "targets": "side", "active": "on"}
+        made = await asyncio.gather(*(http.post("/ui/rules/new", data=new) for _ in range(3)))
+        assert {one.status_code for one in made} == {303}
+        [rule] = [one for one in await _list_rules(server) if one["name"] == "twice"]
+
+        versions = (await http.get("/ui/rules/versions")).text
+        newest = max(map(int, re.findall(r"/ui/rules/versions/(\d+)", versions)))
+        path = f"/rules/versions/{newest}/restore"
+        effect = await http.post(
+            f"/ui{path}", data=hidden_in((await http.get(f"/ui/rules/versions/{newest}")).text, path)
+        )
+        changed = await server.http.patch(
+            f"/v1/rules/{rule['rule_id']}", json={"version": rule["version"], "reason": "x", "name": "kept"}
+        )
+        assert changed.is_success, changed.text
+        refused = await http.post(f"/ui{path}", data={**hidden_in(effect.text, path), "reason": "undo"})
+        assert (refused.status_code, "moved on" in refused.text) == (409, True)
+    assert "kept" in [one["name"] for one in await _list_rules(server)]
+
+
+def hidden_in(page: str, action: str) -> dict[str, str]:
+    """What is hidden in the first form that is posted there."""
+    form = page.partition(f'action="/ui{action}"')[2].partition("</form>")[0]
+    return dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form))
 
 
 async def test_a_rule_is_removed_after_its_effect(chromium: str, server: Opened) -> None:

@@ -30,6 +30,7 @@ from switchboard.server.http.rules import RULE_RECORDS, RULE_SERVICE
 from switchboard.server.web.forms import NOTHING_ENTERED, Entered, line_from, number_from, target_from
 from switchboard.server.web.page import Fields, WebForm, WebPage
 from switchboard.server.web.visit import Visit
+from switchboard.store.ids import new_uuid7
 
 _ROWS: Final = 50
 _SWITCHES: Final = ("active", "copy", "reply_to_automatic")
@@ -149,6 +150,7 @@ async def _show_new_rule(visit: Visit, entered: Entered, effect: WrittenRule | N
         "new_rule.html",
         entered.status,
         team_id=entered.value("team_id", "root"),
+        rule_id=entered.value("rule_id") or str(new_uuid7()),
         written={},
         path="/rules/new",
         effect=effect,
@@ -163,7 +165,7 @@ async def create_rule(visit: Visit, fields: Fields) -> Response:
     saves = fields.get("step") == "save"
     try:
         order = Order(line_from(fields, "reason", "the reason") if saves else "effect", dry_run=not saves)
-        new = NewRule(TeamId(fields.get("team_id", "root")), parse_draft(_draft_in(fields)))
+        new = NewRule(TeamId(fields.get("team_id", "root")), parse_draft(_draft_in(fields)), _new_id_in(fields))
         effect = await visit.services.of(RULE_SERVICE).create(visit.caller, new, order)
     except SwitchboardError as error:
         return await _show_new_rule(visit, Entered(fields, error), None)
@@ -208,14 +210,16 @@ async def restore_rules(visit: Visit, fields: Fields) -> Response:
     """Show what going back to a version would change or, once it is confirmed, go back."""
     saves = fields.get("step") == "save"
     try:
-        order = Order(line_from(fields, "reason", "the reason") if saves else "effect", dry_run=not saves)
+        reason = line_from(fields, "reason", "the reason") if saves else "effect"
+        shown_at = number_from(fields, "newest", "the version in force", 0) if saves else None
+        order = Order(reason, shown_at, dry_run=not saves)
         version = number_from(fields, "to", "the version", visit.path_number("version"))
         effect = await visit.services.of(RULE_SERVICE).restore(visit.caller, version, None, order)
     except SwitchboardError as error:
         return await _show_version(visit, Entered(fields, error), None)
     if saves:
         return visit.go("/rules/versions?done=restored")
-    return await _show_version(visit, Entered(fields), effect)
+    return await _show_version(visit, Entered({**fields, "newest": str(effect.version)}), effect)
 
 
 def written_fields(rule: JsonMapping) -> Mapping[str, str]:
@@ -258,6 +262,14 @@ def _draft_in(fields: Fields) -> JsonObject:
         "priority": number_from(fields, "priority", "the priority", 0),
         **{name: name in fields for name in _SWITCHES},
     }
+
+
+def _new_id_in(fields: Fields) -> UUID:
+    """The id that the form was shown with, so that a form that is sent twice makes one rule. Raises InvalidInput."""
+    try:
+        return UUID(fields.get("rule_id", ""))
+    except ValueError:
+        raise InvalidInput("the form is not whole; open the page again", field="rule_id") from None
 
 
 def _rule_id(visit: Visit) -> UUID:
