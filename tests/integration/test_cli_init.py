@@ -223,6 +223,10 @@ URL = ("--url", "http://127.0.0.1:9/v1", "--model", "m", "--no-test")
         ("~", "is your home directory, with your keys and passwords;"),
         ("link", "is your home directory"),
         (".", "contains the butler's own settings;"),
+        ("data/files", "is where Switchboard keeps its own settings, secrets or database;"),
+        ("teams", "is where Switchboard keeps its own settings, secrets or database;"),
+        ("channels.d", "is where Switchboard keeps its own settings, secrets or database;"),
+        ("./keys", "is where Switchboard keeps its own settings, secrets or database;"),
         ("file", "file is a file;"),
     ],
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -57,6 +57,10 @@ def zone_of_machine(localtime: Path = Path("/etc/localtime")) -> str:
 def _why_not(place: Path, installation: Path) -> str | None:
     if place.exists() and not place.is_dir():
         return "is a file"
+    return _belongs_to_others(place) or _why_ours(place, installation)
+
+
+def _belongs_to_others(place: Path) -> str | None:
     home = Path.home().resolve()
     if place == home:
         return "is your home directory, with your keys and passwords"
@@ -64,7 +68,25 @@ def _why_not(place: Path, installation: Path) -> str | None:
         return "belongs to the system or to several users"
     if any(place.is_relative_to(Path(one).resolve()) for one in _WITH_ALL_BELOW):
         return "belongs to the system"
-    return "contains the butler's own settings" if installation.is_relative_to(place) else None
+    return None
+
+
+def _why_ours(place: Path, installation: Path) -> str | None:
+    if installation.is_relative_to(place):
+        return "contains the butler's own settings"
+    ours = "is where Switchboard keeps its own settings, secrets or database"
+    return (
+        ours
+        if any(place.is_relative_to(one) or one.is_relative_to(place) for one in _own_places(installation))
+        else None
+    )
+
+
+def _own_places(installation: Path) -> Iterator[Path]:
+    """The directories in which nothing is a butler's."""
+    yield from (installation / one for one in ("channels.d", "data", "keys", "teams"))
+    if data := os.environ.get("SWITCHBOARD_DATA_DIR"):
+        yield Path(data).resolve()
 
 
 def closed_to_database(directory: Path) -> str | None:
