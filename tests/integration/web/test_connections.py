@@ -158,6 +158,21 @@ async def test_no_name_of_an_account_leads_elsewhere(office: Opened, api: BotApi
     assert _files_below(tmp_path) == before
 
 
+async def test_a_bot_has_one_account_and_nothing_is_written_for_nobodys_butler(
+    office: Opened, api: BotApi, tmp_path: Path
+) -> None:
+    before = _files_below(tmp_path)
+    wanted = {"channel": "telegram", "settings": {"api_url": api.url}, "secrets": {"token": TOKEN}, "strangers": "pair"}
+    refused = await office.http.post("/v1/channels", json={**wanted, "name": "new", "owner_of": "System1/nobody"})
+    assert (refused.status_code, "System1/nobody" in refused.text) == (422, True)
+    assert _files_below(tmp_path) == before
+    added = await asyncio.gather(
+        *(office.http.post("/v1/channels", json={**wanted, "name": f"n{n}"}) for n in range(3))
+    )
+    assert sorted(one.status_code for one in added) == [201, 409, 409]
+    assert len(_files_below(tmp_path).keys() - before.keys()) == 2, "an account and its secret"
+
+
 @pytest.mark.parametrize(
     ("channel", "settings", "why"),
     [

@@ -32,7 +32,9 @@ from switchboard.app.accounts.files import (
     KeptSecret,
     account_names,
     find_new_file,
+    known_accounts,
     remove_account_files,
+    require_single,
     resume_account,
 )
 from switchboard.app.accounts.names import PREFIX
@@ -153,6 +155,7 @@ class ChannelAccounts:
         self._access = access
         self._pairing = pairing
         self._signing_in = asyncio.Semaphore(_AT_A_TIME)
+        self._keeping = asyncio.Lock()
 
     def place(self) -> AccountsPlace:
         """Where accounts are kept."""
@@ -209,9 +212,12 @@ class ChannelAccounts:
         Raises InvalidInput, Conflict, Unavailable; then nothing was written. No error holds a secret.
         """
         asked = await asyncio.to_thread(self._read_wanted, wanted)
+        if wanted.owner_of is not None:
+            self._pairing.find_butler(wanted.owner_of)
         tried = await self._try_account(asked)
-        await self._require_free(tried)
-        await asyncio.to_thread(self._keep, tried)
+        async with self._keeping:
+            await self._require_free(tried)
+            await asyncio.to_thread(self._keep, tried)
         detail = {"name": wanted.name, "account": tried.endpoint, "strangers": asked.policy}
         await audit.append(self._database, caller.name, "account:added", detail)
         channel, endpoint = split_account(tried.endpoint)
@@ -295,7 +301,8 @@ class ChannelAccounts:
             raise Conflict(error.message) from error
 
     def _keep(self, tried: TriedAccount) -> None:
-        find_new_file(self._settings, tried.asked.name)  # another request may have written it meanwhile
+        find_new_file(self._settings, tried.asked.name)  # another request may have written one meanwhile
+        require_single(known_accounts(self._settings)[0], tried.endpoint)
         try:
             keep_account(tried)
         except ConfigurationError as error:

@@ -112,7 +112,7 @@ class PairingService:
         known = self._runtime.channels.known(channel, "channel")
         if owner_of is not None and (why := owner_by_code_mistake(known)):
             raise InvalidInput(why, field="owner_of")
-        butler = None if owner_of is None else self._butler(owner_of)
+        butler = None if owner_of is None else self.find_butler(owner_of)
         code = "".join(choice(CODE_ALPHABET) for _ in range(CODE_LENGTH))
         async with self._database.transaction() as one:
             expires_at = await store.keep_code(one, store.NewCode(channel, endpoint, code, CODE_VALID, butler))
@@ -122,7 +122,7 @@ class PairingService:
         policy = self._runtime.policies.get((channel, endpoint), "open")
         return PairingCode(code, expires_at, channel, endpoint, policy, butler)
 
-    def _butler(self, name: str) -> SystemId:
+    def find_butler(self, name: str) -> SystemId:
         """An existing butler. Raises InvalidInput."""
         members = self._runtime.rule_book.rules.members
         butlers = [one.system_id for one in members.values() if one.number == 1 and one.active]
