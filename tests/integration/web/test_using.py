@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
@@ -116,8 +116,9 @@ async def test_older_rows_are_added_below(chromium: str, house: House) -> None:
         assert await tab.evaluate("document.querySelectorAll('#rows > li').length") == 10 + len(house.ids)
 
 
-def _path_of(page: WebPage, ids: Mapping[str, str]) -> str:
-    return re.sub(r"{([^}]+)}", lambda part: ids[part[1]], page.path)
+def _path_of(page: WebPage, house: House, ids: dict[str, str]) -> str:
+    written = {"request_id:uuid": str(house.ids["chat"])} if page.path.startswith("/chat/") else {}
+    return re.sub(r"{([^}]+)}", lambda part: (ids | written)[part[1]], page.path)
 
 
 async def test_each_role_sees_what_is_its_own(house: House) -> None:
@@ -131,7 +132,7 @@ async def test_each_role_sees_what_is_its_own(house: House) -> None:
             for page in PAGES:
                 if not isinstance(page, WebPage):
                     continue
-                path = _path_of(page, ids)
+                path = _path_of(page, house, ids)
                 answer = await http.get(f"/ui{path}")
                 if role not in page.needs.roles:
                     assert answer.status_code == (303 if path == "/" else 403), (role, path)
@@ -168,7 +169,7 @@ async def test_a_page_writes_nothing(house: House) -> None:
             for page in PAGES:
                 if isinstance(page, WebForm):
                     continue
-                path = _path_of(page, ids)
+                path = _path_of(page, house, ids)
                 answer = await http.get(f"/ui{path}", params={"name": "telegram/bot%3Ahouse/ann"})
                 missing = "pictures" in path or path.startswith("/replies/")
                 assert answer.status_code == (404 if missing else 200), (path, answer.text)

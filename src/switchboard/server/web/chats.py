@@ -22,10 +22,13 @@ from switchboard.domain.envelope import Attachment
 from switchboard.domain.errors import InvalidInput
 from switchboard.server.services import ServiceFactory
 from switchboard.server.web.forms import receivers_of
+from switchboard.server.web.looking import LOOKING_VIEWS
 from switchboard.server.web.visit import MOST_FILES, Visit
 from switchboard.server.ws.connection import CHAT_SERVICE
 
-PAGE_CHATS: Final = ServiceFactory(lambda s: PageChats(s.runtime, s.views, s.of(CHAT_SERVICE), Replays(s.runtime)))
+PAGE_CHATS: Final = ServiceFactory(
+    lambda s: PageChats(s.runtime, s.of(LOOKING_VIEWS), s.of(CHAT_SERVICE), Replays(s.runtime))
+)
 _ROWS: Final = 20
 _LONGEST_NAME: Final = 200
 _PIECE: Final = 65_536
