@@ -95,9 +95,7 @@ async def test_a_link_shows_whom_it_signs_in_and_its_button_does_once(browser: B
     assert not await browser.is_in()
 
 
-@pytest.mark.parametrize(
-    ("whose", "first"), [(MEMBER, "messages"), (APPROVER, "approvals")], ids=["member", "approver"]
-)
+@pytest.mark.parametrize(("whose", "first"), [(MEMBER, "chat"), (APPROVER, "approvals")], ids=["member", "approver"])
 async def test_a_link_leads_to_the_first_page_of_ones_own(browser: Browser, whose: Principal, first: str) -> None:
     await browser.server.token_of(whose)
     entered = await browser.enter(whose.name)
