@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from gzip import compress
 from pathlib import Path, PurePosixPath
 from time import monotonic
 
@@ -14,7 +16,7 @@ import httpx2
 import pytest
 
 from switchboard.app.settings import load_settings
-from switchboard.app.setup.discovery import Offer
+from switchboard.app.setup.discovery import Offer, models_at
 from switchboard.app.setup.files import SETTINGS, Choice, files_of
 from switchboard.app.setup.writing import write_whole
 from switchboard.domain.errors import ConfigurationError
@@ -72,6 +74,39 @@ def test_settings_that_cannot_be_read_are_not_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="prompt"):
         write_whole(tmp_path, {**FILES, PurePosixPath("teams/root.json"): '{"prompt": 1}'})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "body", "found"),
+    [
+        (b"", b'{"data": [{"id": "m"}]}', ("m",)),
+        (b"; charset=undefined", b'{"data": [{"id": "m"}]}', ("m",)),
+        (b"; charset=rot13", b'{"data": [{"id": "m"}]}', ("m",)),
+        (b"\r\ncontent-encoding: gzip", compress(b" " * 100_000), ()),
+        (b"", b'{"data": [{"id": "' + b"x" * 1000 + b'"}, {"id": "a\\nb"}]}', ()),
+        (b"", None, ()),
+    ],
+)
+async def test_any_program_may_listen_where_models_are_looked_for(
+    more: bytes, body: bytes | None, found: tuple[str, ...]
+) -> None:
+    gone = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json" + more + b"\r\n\r\n")
+        with suppress(ConnectionError):
+            writer.write(body or b"")
+            while body is None:  # without end
+                writer.write(b" " * 65_536)
+                await writer.drain()
+        writer.close()
+        gone.set()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        assert await models_at(url) == found
+        await gone.wait()
 
 
 @contextmanager

@@ -24,6 +24,9 @@ from switchboard.llm.port import ApiKind
 _PATIENCE_S: Final = 2.0
 _MOST: Final = 20
 """Models of one server that are offered."""
+_LONGEST: Final = 200
+_MOST_BYTES: Final = 4_194_304
+_NO_ANSWER: Final = (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError)
 _NOT_FOR_CHAT: Final = re.compile(r"embed|rerank|whisper|tts", re.IGNORECASE)
 
 
@@ -96,15 +99,13 @@ async def models_at(url: str, key: str | None = None) -> tuple[str, ...]:
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     try:
         async with httpx2.AsyncClient(timeout=_PATIENCE_S, trust_env=False, headers=headers) as http:
-            answer = await http.get(f"{url}/models")
-    except httpx2.HTTPError as error:
+            status, text = await _fetch_models(http, url)
+    except _NO_ANSWER as error:
         raise NotFound(f"no server answers at {url}; start it, or correct the address") from error
-    if not answer.is_success:
+    if not httpx2.codes.is_success(status):
         path = "" if url.rstrip("/").endswith("/v1") else f", perhaps to {url.rstrip('/')}/v1,"
-        raise NotFound(
-            f"{url}/models answered with status {answer.status_code}; correct the address{path} or name a model"
-        )
-    return _names_in_answer(answer)
+        raise NotFound(f"{url}/models answered with status {status}; correct the address{path} or name a model")
+    return _names_in(text)
 
 
 async def _offers_of_server(http: httpx2.AsyncClient, name: str, url: str) -> Iterable[Offer]:
@@ -116,16 +117,37 @@ async def _offers_of_server(http: httpx2.AsyncClient, name: str, url: str) -> It
 
 async def _ask_models(http: httpx2.AsyncClient, url: str) -> tuple[str, ...]:
     try:
-        answer = await http.get(f"{url}/models")
-    except (httpx2.HTTPError, httpx2.InvalidURL):
+        _, text = await _fetch_models(http, url)
+    except _NO_ANSWER:
         return ()
-    return _names_in_answer(answer)
+    return _names_in(text)
 
 
-def _names_in_answer(answer: httpx2.Response) -> tuple[str, ...]:
-    listed = items(mapping(json_value(answer.text)).get("data"))
+async def _fetch_models(http: httpx2.AsyncClient, url: str) -> tuple[int, str]:
+    """The status, and the text or its beginning.
+
+    Any program may listen on a usual port: it chooses neither how much is read, nor how long, nor by which codec.
+    """
+    body = bytearray()
+    async with (
+        asyncio.timeout(_PATIENCE_S),
+        http.stream("GET", f"{url}/models", headers={"accept-encoding": "identity"}) as answer,
+    ):
+        async for piece in answer.aiter_raw():
+            body += piece
+            if len(body) > _MOST_BYTES:
+                break
+    return answer.status_code, body[:_MOST_BYTES].decode(errors="replace")
+
+
+def _names_in(text: str) -> tuple[str, ...]:
+    listed = items(mapping(json_value(text)).get("data"))
     names = (string(one.get("id")) for one in listed)
-    return tuple(name for name in names if name and not _NOT_FOR_CHAT.search(name))[:_MOST]
+    return tuple(name for name in names if _is_for_chat(name))[:_MOST]
+
+
+def _is_for_chat(name: str) -> bool:
+    return 0 < len(name) <= _LONGEST and name.isprintable() and not _NOT_FOR_CHAT.search(name)
 
 
 def _with_key(environ: Mapping[str, str]) -> Iterable[Offer]:
