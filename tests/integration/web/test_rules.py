@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import re
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from pathlib import Path
 
 import httpx2
@@ -107,6 +109,21 @@ async def test_a_form_makes_one_rule_and_undoes_only_what_it_showed(server: Open
         refused = await http.post(f"/ui{path}", data={**hidden_in(effect.text, path), "reason": "undo"})
         assert (refused.status_code, "moved on" in refused.text) == (409, True)
     assert "kept" in [one["name"] for one in await _list_rules(server)]
+
+
+async def test_what_no_database_holds_is_refused(server: Opened) -> None:
+    async with httpx2.AsyncClient(base_url=server.url, verify=NO_TLS, headers={"origin": server.url}) as http:
+        await http.post((await link_of(server)).removeprefix(server.url))
+        [secret] = http.cookies.values()
+
+        async def post(path: str, **fields: str) -> int:
+            token = hmac.new(secret.encode(), f"form {path}".encode(), sha256).hexdigest()
+            return (await http.post(f"/ui{path}", data={**fields, "form_token": token, "reason": "x"})).status_code
+
+        assert (await http.get(f"/ui/rules/versions/{10**30}")).status_code == 404
+        assert await post("/rules/versions/1/restore", to=str(10**30), step="save") == 422
+        for path, name in (("/butlers/quarantine", "system_id"), ("/butlers/modules/release", "module")):
+            assert await post(path, **{name: "a\x00b"}) == 422
 
 
 def hidden_in(page: str, action: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from switchboard.domain.errors import InvalidInput, SwitchboardError
 from switchboard.domain.routing import SystemId, Target, TeamId
 from switchboard.journey.rulebook import Rules
 from switchboard.server.web.page import Fields
+from switchboard.server.web.visit import LARGEST
 
 _LONGEST: Final = 512
 _OFFERED: Final = 100
@@ -90,6 +91,9 @@ def number_from(fields: Fields, name: str, what: str, otherwise: int) -> int:
     """A whole number; `otherwise` where nothing was entered. Raises InvalidInput."""
     text = fields.get(name, "").strip()
     try:
-        return int(text) if text else otherwise
+        number = int(text) if text else otherwise
     except ValueError:
         raise InvalidInput(f"{what} is a whole number", field=name) from None
+    if abs(number) > LARGEST:
+        raise InvalidInput(f"{what} is a whole number, and not larger than {LARGEST:,}", field=name)
+    return number

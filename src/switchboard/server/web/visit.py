@@ -21,7 +21,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from switchboard.app.access import Action, Principal
 from switchboard.app.people.naming import NOBODY_CALLED
 from switchboard.app.web_sessions import WebSession, WebVisitor
-from switchboard.domain.errors import InvalidInput
+from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.server.http.web_sessions import WEB_SESSION_SERVICE
 from switchboard.server.paths import WEB
 from switchboard.server.services import Services
@@ -34,6 +34,8 @@ _FORM_WITH_FILES: Final = "multipart/form-data"
 _MOST_FIELDS: Final = 200
 MOST_FILES: Final = 10
 _LONGEST_FIELD: Final = 2_097_152
+LARGEST: Final = 2_147_483_647
+"""Numbers in paths and forms: a larger one is none of ours, and the database refuses it."""
 
 
 class MenuEntry(Struct, frozen=True):
@@ -102,8 +104,11 @@ class Visit:
         return UUID(str(self.request.path_params[name]))
 
     def path_number(self, name: str) -> int:
-        """A number in the path, such as `{n:int}`."""
-        return int(self.request.path_params[name])
+        """A number in the path, such as `{n:int}`. Raises NotFound for those that number nothing."""
+        number = int(self.request.path_params[name])
+        if number > LARGEST:
+            raise NotFound("there is no such page")
+        return number
 
     def address(self, **changes: str | None) -> str:
         """The address of this page with other parameters; None removes one."""
@@ -134,7 +139,10 @@ class Visit:
         except HTTPException as error:
             raise InvalidInput(f"this is no form: {error.detail}") from None
         self.files = [value for _, value in form.multi_items() if isinstance(value, UploadFile) and value.filename]
-        return {name: value for name, value in form.items() if isinstance(value, str)}
+        fields = {name: value for name, value in form.items() if isinstance(value, str)}
+        if wrong := next((name for name, value in fields.items() if "\x00" in value), None):
+            raise InvalidInput("what was entered has a character that is in no text", field=wrong)
+        return fields
 
     def form_token(self, path: str) -> str:
         """What a form of this visitor that is posted to `path` must carry."""
