@@ -402,7 +402,7 @@ def test_what_was_found_is_written_with_its_reason() -> None:
 
 
 def test_strange_names_stay_what_they_are() -> None:
-    offer = Offer("own", "openai", 'a"b\\c\n[[models]]', "x", "http://x/v1")
+    offer = Offer("own", "openai", 'a"b\\c\n[[models]] é 🦙', "x", "http://x/v1")
     files = files_of(Choice("butler", offer, '/srv/"q"', "cli:o'neil"))
     texts = {path.name: text for path, text in files.items()}
     assert tomllib.loads(texts["switchboard.toml"])["models"][0]["model"] == offer.model

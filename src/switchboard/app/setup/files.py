@@ -55,7 +55,7 @@ def _settings_text(choice: Choice) -> str:
     lines = [
         "# Written by `switchboard init`; it is yours to edit. All settings: docs/configuration.md",
         'teams_dir = "teams"',
-        f"data_dir = {json.dumps(choice.data_dir, ensure_ascii=False)}",
+        f"data_dir = {_toml_of(choice.data_dir)}",
         'channels_dir = "channels.d"',
     ]
     if choice.offer is None:
@@ -81,9 +81,14 @@ def _settings_text(choice: Choice) -> str:
     lines += [
         "",
         "[[models]]",
-        *(f"{name} = {json.dumps(value)}{why.get(name, '')}" for name, value in values.items() if value is not None),
+        *(f"{name} = {_toml_of(value)}{why.get(name, '')}" for name, value in values.items() if value is not None),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _toml_of(value: object) -> str:
+    """As JSON, but for characters beyond 16 bits, whose escapes TOML refuses."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _team_file(choice: Choice) -> JsonObject:
