@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Final
 
 import structlog
@@ -26,23 +26,31 @@ SLOW_S: Final = 20.0
 
 Frames = Callable[[asyncio.Event], AsyncGenerator[bytes]]
 """What is sent, until the event is set."""
+Place = Callable[[], AbstractContextManager[None]]
 
 
 class EventStream(Response):
-    """Frames of a source, which ends when the client leaves or the server stops."""
+    """Frames of a source, which ends when the client leaves or the server stops.
 
-    def __init__(self, polls: Polls, frames: Frames, headers: Mapping[str, str] | None = None) -> None:
+    `place`: what is taken before anything is sent; it may raise an error, which is the answer then.
+    """
+
+    def __init__(
+        self, polls: Polls, frames: Frames, headers: Mapping[str, str] | None = None, place: Place = nullcontext
+    ) -> None:
         super().__init__()
+        self._place = place
         self._polls = polls
         self._frames = frames
         always = {"content-type": EVENTS, "cache-control": "no-store", "x-accel-buffering": "no"}
         self._head = [(name.encode(), value.encode()) for name, value in {**always, **(headers or {})}.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self._head})
-        if not scope["state"].get("head"):
-            await self._send_frames(scope, receive, send)
-        await send({"type": "http.response.body", "body": b""})
+        with self._place():
+            await send({"type": "http.response.start", "status": 200, "headers": self._head})
+            if not scope["state"].get("head"):
+                await self._send_frames(scope, receive, send)
+            await send({"type": "http.response.body", "body": b""})
 
     async def _send_frames(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

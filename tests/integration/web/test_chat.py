@@ -187,6 +187,14 @@ async def test_only_the_person_who_was_asked_and_owns_the_butler_decides(server:
             await service.decide_as_asked(person, approval_id, "approve", "", digest)
 
 
+async def test_an_answer_for_which_no_place_is_left_is_refused(server: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("switchboard.app.messages.stream.MOST_STREAMS", 0)
+    async with member(server, "ann") as http:
+        await send(http, "ask which colour?")
+        request_id = await server.lab.database.value("select request_id from message_inbox")
+        assert (await http.get(f"/ui/chat/{request_id}/stream")).status_code == 429
+
+
 async def test_a_browser_sends_few_large_forms_at_a_time(server: Opened) -> None:
     end, form = asyncio.Event(), {"content-type": "multipart/form-data; boundary=x", "content-length": "3000000"}
 

@@ -13,7 +13,6 @@ from uuid import UUID
 
 import msgspec
 from fastapi import Depends, Header, Query, Request, Response
-from starlette.types import Receive, Scope, Send
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.stream import Stream, StreamEvent, StreamService
@@ -40,12 +39,8 @@ class MessageStream(EventStream):
 
     def __init__(self, parts: Services, caller: Principal, stream: Stream, wait_s: float, authorization: str | None):
         allowed = partial(parts.admits, authorization)
-        super().__init__(parts.polls, lambda gone: _frames_of(stream.follow(gone, wait_s, allowed)))
-        self._place = partial(parts.of(STREAM_SERVICE).place, caller)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._place():
-            await super().__call__(scope, receive, send)
+        place = partial(parts.of(STREAM_SERVICE).place, caller)
+        super().__init__(parts.polls, lambda gone: _frames_of(stream.follow(gone, wait_s, allowed)), place=place)
 
 
 async def _frames_of(events: AsyncGenerator[StreamEvent]) -> AsyncGenerator[bytes]:

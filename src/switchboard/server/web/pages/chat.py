@@ -81,7 +81,8 @@ async def stream_answer(visit: Visit) -> Response:
     after = visit.request.headers.get("last-event-id") or None
     stream = await visit.services.of(STREAM_SERVICE).open(visit.caller, _message_id(visit), after)
     drawn = DrawnAnswer(visit, thread, _message_id(visit), AnswerFold(stream.texts()))
-    return EventStream(visit.services.polls, partial(drawn.frames, stream), visit.headers)
+    place = partial(visit.services.of(STREAM_SERVICE).place, visit.caller)
+    return EventStream(visit.services.polls, partial(drawn.frames, stream), visit.headers, place)
 
 
 class DrawnAnswer:
@@ -96,10 +97,9 @@ class DrawnAnswer:
     async def frames(self, stream: Stream, gone: asyncio.Event) -> AsyncGenerator[bytes]:
         """First how far the message is, as that has changed since the page was made; then what changes."""
         yield await self._frame_of(StreamEvent("ping"))
-        with self._visit.services.of(STREAM_SERVICE).place(self._visit.caller):
-            async with aclosing(stream.follow(gone, _LONGEST_S, self._visit.is_still_signed_in)) as events:
-                async for event in events:
-                    yield await self._frame_of(event)
+        async with aclosing(stream.follow(gone, _LONGEST_S, self._visit.is_still_signed_in)) as events:
+            async for event in events:
+                yield await self._frame_of(event)
 
     async def _frame_of(self, event: StreamEvent) -> bytes:
         """The message that changes the page. Before the last one, which ends the stream, those that wait are told."""
