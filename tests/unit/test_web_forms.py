@@ -7,8 +7,10 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from switchboard.domain.errors import InvalidInput
 from switchboard.server.web.page import WebForm
 from switchboard.server.web.pages import PAGES
+from switchboard.server.web.pages.welcome import answers_from
 from tests.surface import DIRECTORY
 
 OF_THE_BROWSER: Final = {"/leave", "/theme"}
@@ -93,3 +95,8 @@ def test_the_command_and_the_route_of_a_form_exist(same: Same) -> None:
     commands = (DIRECTORY / "help.txt").read_text(encoding="utf-8")
     assert re.search(rf"^{re.escape(same.operation)} ", operations, re.MULTILINE)
     assert re.search(rf"switchboard {same.command}\b", commands)
+
+
+def test_an_address_that_is_not_chosen_is_not_passed_over() -> None:
+    with pytest.raises(InvalidInput, match="choose Another server"):
+        answers_from({"choice": "none", "url": "http://127.0.0.1:8000/v1"})

@@ -71,7 +71,7 @@ async def _show_welcome(
 
 def _first_choice(found: Discovery | None) -> str:
     if found is None or not found.offers:
-        return _NONE
+        return _OTHER
     return f"{found.offers[0].source}{_BETWEEN}{found.offers[0].model}"
 
 
@@ -110,6 +110,8 @@ def answers_from(fields: Fields) -> SetupAnswers:
     choice = fields.get("choice", "")
     butler, workspace = fields.get("butler", ""), fields.get("workspace", "")
     if choice == _NONE:
+        if fields.get("url", "").strip():
+            raise InvalidInput("an address is entered, but not chosen: choose Another server, or clear it", field="url")
         return SetupAnswers(butler=butler, workspace=workspace)
     if choice == _OTHER:
         url = fields.get("url", "").strip()

@@ -25,5 +25,5 @@
     if (target.matches?.(".going")) setTimeout(() => target.dispatchEvent(new Event("again")), 2000);
   });
   if (atEnd) toEnd();
-  if (keys) text.focus({ preventScroll: true });
+  if (keys && location.hash !== "#model") text.focus({ preventScroll: true });
 })();
