@@ -139,7 +139,7 @@ async def test_a_call_waits_for_its_approval_and_the_conversation_goes_on(databa
         assert (asked.tool, dict(asked.arguments), asked.kind) == ("pay", {"text": "7"}, "call")
         assert (asked.request_id, asked.message, asked.system_id) == (first, "look here and pay 7", "System1/clerk")
         [told] = await site.parts.replies_to(first)
-        assert told.startswith("This needs approval first: pay (the settings want each call approved)\n")
+        assert told.startswith("This needs approval first: pay (the settings require approval of each call)\n")
         assert '"text": "7"' in told
         assert f"/approve {asked.approval_id.hex[:8]}" in told
         assert site.look.calls == [], "nothing of the answer is done before all of it may be"
@@ -261,7 +261,10 @@ async def test_only_owners_decide_in_chat_and_only_in_their_own_conversation(dat
         )
         assert await site.command(f"/APPROVE {start}") == f"Approved: pay ({start})."
         assert (await site.ended(first))[1] == "pay: {'text': '7'}"
-        assert await site.command(f"/refuse {start}") == "Nothing is changed: pay was approved already, by api:x."
+        assert (
+            await site.command(f"/refuse {start}")
+            == "Nothing is changed: the call of pay was approved already, by api:x."
+        )
         assert await site.command(f"/approve {start}") == f"Approved: pay ({start})."
         assert len(site.pay.calls) == 1
         await site.said("pay 8", sender="stranger")

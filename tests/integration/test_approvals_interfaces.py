@@ -97,7 +97,7 @@ async def test_what_waits_is_listed_in_pages_shown_and_decided_once(server: Open
     assert (status, done["state"], done["decided_by"]) == (200, "approved", "operator-1")
     assert (await post(server, f"/v1/approvals/{ids[0]}/approve", {}))[0] == 200
     status, error = await post(server, f"/v1/approvals/{ids[0]}/refuse", {"reason": "no"})
-    assert (status, error["error"]["message"]) == (409, "pay was approved already, by operator-1")
+    assert (status, error["error"]["message"]) == (409, "the call of pay was approved already, by operator-1")
     status, error = await post(server, f"/v1/approvals/{ids[1]}/answer", {"text": "red"})
     assert (status, error["error"]["message"]) == (409, "this is not a question: approve or refuse it")
     assert (await post(server, f"/v1/approvals/{uuid4()}/approve", {}))[0] == 404

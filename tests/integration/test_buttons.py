@@ -202,7 +202,7 @@ async def test_a_press_decides_like_the_command_and_only_once(database_url: str,
         other = await house.toast(house.api.people.press(asked, refuse))
         shown = await house.press(asked, "Approved by Ann")
         assert again.startswith("Approved: pay (")
-        assert other.startswith("Nothing is changed: pay was approved already")
+        assert other.startswith("Nothing is changed: the call of pay was approved already")
         assert shown == "Approved by Ann."
         assert [said for _, said in house.pay.calls] == [{"text": "7"}]
         assert await house.decisions() == ["approval:approved"]
@@ -297,7 +297,9 @@ async def test_what_others_decide_and_what_comes_too_late_is_said(database_url: 
             await house.server.http.post(f"/v1/approvals/{approval.approval_id}/approve")
             await house._next(known)
             decider = (await house.server.http.get(f"/v1/approvals/{approval.approval_id}")).json()["decided_by"]
-            assert (await house.press(asked, "Refuse")).startswith("Nothing is changed: pay was approved already, by")
+            assert (await house.press(asked, "Refuse")).startswith(
+                "Nothing is changed: the call of pay was approved already"
+            )
             await house.shows(asked, f"Approved by {decider}")
             second = await house.asked("pay 8")
         late, early = (house.api.people.press(second, token(second, one)) for one in ("Approve", "Refuse"))

@@ -621,7 +621,7 @@ async def test_a_tool_that_always_needs_an_approval_needs_it_in_a_plan(monkeypat
     with pytest.raises(Parked):
         await ran(Given(RESEARCH), [look], (), turn=turn, record=record, approvals=NoApprovals())
     assert sorted(record.asks) == ["approval:s1", "approval:s2"]
-    assert {ask.why for ask in record.asks.values()} == {"the settings want each call approved"}
+    assert {ask.why for ask in record.asks.values()} == {"the settings require approval of each call"}
     for path, ask in record.asks.items():
         said = "approved" if path.endswith("s1") else "refused"
         record.ended[path] = Decided({"decision": said, "by": "op", "text": "", "digest": ask.digest})

@@ -106,8 +106,8 @@ class WebSessions:
         tokens = [one for one in await self._access.tokens(_MOST_KNOWN) if one.revoked_at is None]
         known = [one.name for one in tokens if opens_pages(one)]
         raise NotFound(
-            f"nobody is called {name!r} here{offer(name, known)}; for a new member of the household, say that they are "
-            f"new: switchboard open --for {shlex.quote(name)} --new",
+            f"nobody is called {name!r} here{offer(name, known)}; for a new member of the household, run: "
+            f"switchboard open --for {shlex.quote(name)} --new",
             field="name",
         )
 

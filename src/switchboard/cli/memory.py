@@ -112,7 +112,7 @@ def list_entities(
     *,
     butler: Annotated[str, typer.Option("--butler", help="The butler, such as notes or System1/notes.")],
 ) -> None:
-    """Show whom and what facts of a butler are about, with other names that its owner has given them."""
+    """Show the people and things that a butler's facts are about, with other names that its owner gave them."""
     given = {"system_id": names.butler(butler), "words": words}
     found = ask(lambda client: client.get("/v1/memory/entities", given))
     if not found["entities"]:
@@ -142,7 +142,7 @@ def add_fact(
 
 @app.command("undo")
 def undo(fact_id: FactId, *, reason: Reason = None) -> None:
-    """Count a fact as never said; what it had replaced holds again. Operators still see it."""
+    """Undo a fact, as if it had never been said; what it replaced holds again. Operators still see it."""
     answer = ask_about(
         "fact", fact_id, lambda client, one: client.post(f"/v1/memory/facts/{one}/undo", _body_with(reason))
     )
@@ -177,7 +177,7 @@ def list_runs(*, butler: Butler = None, limit: Limit = 100, cursor: Cursor = Non
 
 @app.command("undo-run")
 def undo_run(run: RunId, *, reason: Reason = None) -> None:
-    """Count all that a run has found as never said."""
+    """Undo everything that a run has found, as if it had never been said."""
     answer = ask_about("run", run, lambda client, one: client.post(f"/v1/memory/runs/{one}/undo", _body_with(reason)))
     show(answer, f"{answer['run']}: {answer['facts']} fact{'s' * (answer['facts'] != 1)} undone")
 

@@ -41,7 +41,7 @@ def list_tasks(
 
 @app.command("show")
 def show_task(task: TaskId) -> None:
-    """Show one task, and each time at which it was due."""
+    """Show one task, and each time it was due."""
     _show_answer(ask_about("task", task, lambda client, one: client.get(f"/v1/tasks/{one}")))
 
 
@@ -53,7 +53,7 @@ def cancel(task: TaskId, *, reason: Reason = None) -> None:
 
 @app.command("run")
 def run(task: TaskId, *, reason: Reason = None) -> None:
-    """Carry out a task now, besides its times; one that was paused goes on."""
+    """Carry out a task now, in addition to its times; a paused one continues."""
     show(_do_with_task(task, "run", reason), f"{task}: due now; see `switchboard tasks show {task}`")
 
 

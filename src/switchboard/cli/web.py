@@ -28,16 +28,16 @@ def open_page(
     *,
     name: Annotated[
         str | None,
-        typer.Option("--for", help="For somebody else: a person who sees what they write themselves, or an approver."),
+        typer.Option("--for", help="Make it for somebody else: a member of the household, or an approver."),
     ] = None,
     new: Annotated[
-        bool, typer.Option("--new", help="With --for: a new member, who chats and sees only their own messages.")
+        bool, typer.Option("--new", help="With --for: for a new member, who chats and sees only their own messages.")
     ] = False,
 ) -> None:
-    """Make a link that signs in on the page: once, within ten minutes.
+    """Make a link that signs a browser in to the page: once, within ten minutes.
 
-    Open it in a browser; its button signs in. It is made for the token of this command, or with --for NAME for somebody
-    else: a member of the household, or an approver. The first link of a member is made with --new.
+    Open it in a browser and press its button. It is for the token of this command or, with --for NAME, for somebody
+    else: a member of the household, or an approver. The first link for a new member needs --new.
     """
     asked = ({} if name is None else {"name": name}) | ({"new": True} if new else {})
     made = ask(lambda client: client.post("/v1/web/links", asked))

@@ -84,7 +84,7 @@ async def decide(database: Database, notifier: Notifier, asked: ShownApproval, w
         raise Conflict(f"the time to decide about {asked.tool} is over")
     stands = event.result["value"]
     if stands["decision"] != wanted.state or (wanted.state == "answered" and stands["text"] != wanted.text):
-        raise Conflict(f"{asked.tool} was {stands['decision']} already, by {stands['by']}")
+        raise Conflict(f"the call of {asked.tool} was {stands['decision']} already, by {stands['by']}")
 
 
 class PlaceOfAsking(Struct, frozen=True):

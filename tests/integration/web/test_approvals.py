@@ -76,7 +76,7 @@ async def test_only_what_was_shown_is_decided(chromium: str, server: Opened) -> 
         await tab.open(f"{server.url}/ui/approvals/{second}")
         assert (await server.http.post(f"/v1/approvals/{second}/refuse", json={})).is_success
         await follow(tab, "form[action$='/approve'] button")
-        assert "Pay was refused already, by operator-1" in await tab.text()
+        assert "The call of pay was refused already, by operator-1" in await tab.text()
 
 
 async def test_a_question_is_answered_by_an_option(chromium: str, server: Opened) -> None:

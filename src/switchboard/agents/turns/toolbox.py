@@ -131,7 +131,7 @@ def _grants(options: TurnOptions) -> Grants:
 
 def _freeze_tool(tool: Tool, options: TurnOptions) -> FrozenTool:
     spec = tool.spec
-    why = "the settings want each call approved" if spec.name in options.approve else ""
+    why = "the settings require approval of each call" if spec.name in options.approve else ""
     why = "a tool of high risk" if spec.risk == "high" else why
     module = tool.module_name if isinstance(tool, OfModule) else ""
     said = spec.name, spec.description, spec.parameters, spec.effect, spec.ordered

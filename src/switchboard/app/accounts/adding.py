@@ -117,7 +117,8 @@ async def sign_in_account(manifest: Manifest, account: Account) -> Identity:
                 await session.close()
     except OSError as error:
         why = str(error) or type(error).__name__
-        raise Unavailable(f"{manifest.name} cannot be reached: {why}; nothing was changed") from error
+        hint = "check its network, or try again later; nothing was changed"
+        raise Unavailable(f"{manifest.name} cannot be reached from this machine ({why}): {hint}") from error
 
 
 async def check_account(settings: Settings, file: Path) -> tuple[Configured, Identity]:

@@ -16,7 +16,7 @@ from switchboard.domain.errors import Forbidden, SwitchboardError
 _HEADINGS: Final[Mapping[int, str]] = {
     401: "You are signed out",
     403: "That is not allowed",
-    404: "It is not here",
+    404: "Not found",
     409: "It has changed meanwhile",
     413: "That is too large",
     429: "That is too much at once",
