@@ -270,5 +270,5 @@ async def test_where_no_model_is_configured_nothing_that_asks_one_is_imported(
     assert "switchboard.server.app" in loaded
     assert {"jinja2", "switchboard.server.web.site"} & set(loaded) == set(), "pages cost nothing until the first"
     ours = {name for name in loaded if name.startswith(("switchboard.llm.", "switchboard.app.models.dispatcher"))}
-    assert ours == {"switchboard.llm.local_embedder", "switchboard.llm.port", "switchboard.llm.spec"}
+    assert ours == {f"switchboard.llm.{name}" for name in ("local_embedder", "packages", "port", "spec")}
     assert "switchboard.tools.web_fetch" not in loaded

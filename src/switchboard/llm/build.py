@@ -7,27 +7,24 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from hashlib import sha256
-from importlib.util import find_spec
-from typing import Final, cast
+from typing import cast
 
-from switchboard.distribution import install_command
 from switchboard.domain.errors import ConfigurationError
 from switchboard.llm import openai_api
 from switchboard.llm.api import ApiSession, Open
 from switchboard.llm.cli import CliSession, program_of
 from switchboard.llm.context import Contexts
 from switchboard.llm.login import login_of, not_logged_in
-from switchboard.llm.port import ApiKind, CliKind, Kind, ModelSession
+from switchboard.llm.packages import describe_missing, lacking
+from switchboard.llm.port import ApiKind, CliKind, ModelSession
 from switchboard.llm.running import RunnerSession
 from switchboard.llm.spec import API_KINDS, CLI_KINDS, RUNNERS, ModelSpec
 from switchboard.llm.web import open_client
 from switchboard.transport.programs import death_guard
 from switchboard.transport.scratch import sweep
 from switchboard.transport.signed_post import check_url, read_secret
-
-_PACKAGES: Final[Mapping[Kind, str]] = {"anthropic": "anthropic"}
 
 
 class Sessions:
@@ -65,7 +62,7 @@ class Sessions:
         try:
             from switchboard.llm.anthropic_api import BASE_URL, open_sdk, opener
         except ModuleNotFoundError as error:
-            raise ConfigurationError(_missing(spec.kind, error.name or "an SDK")) from error
+            raise ConfigurationError(describe_missing(spec.kind, error.name or "an SDK")) from error
 
         return opener(open_sdk(self._http, spec.base_url or BASE_URL, key))
 
@@ -87,16 +84,6 @@ def flaw(spec: ModelSpec) -> str | None:
     except ConfigurationError as error:
         return error.message
     return lacking(spec.kind)
-
-
-def lacking(kind: Kind) -> str | None:
-    """The package that models of this kind need and that is not installed, with the remedy; None: nothing."""
-    package = _PACKAGES.get(kind)
-    return None if package is None or find_spec(package) else _missing(kind, package)
-
-
-def _missing(kind: Kind, package: str) -> str:
-    return f"kind {kind} needs the package {package}: {install_command('models')}"
 
 
 def _check_api(spec: ModelSpec) -> None:

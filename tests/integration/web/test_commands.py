@@ -59,7 +59,7 @@ async def test_it_is_told_how_it_is_and_who_talks(
     assert newest == sorted(newest, reverse=True)
     assert len({one["conversation"] for one in listed}) == len(listed), "each once, by its last message"
     [ann] = [one for one in listed if one["conversation"].endswith("house/ann")]
-    assert ann["text"] == "What is for dinner?"
+    assert ann["text"] == "I have moved to York, to Mill Lane"
     both = await asyncio.to_thread(cli.says, "conversations", "show", ann["conversation"])
     assert both.index("When is the bin emptied?") < both.index("On Tuesday") < both.index("leeks")
     pages: list[str] = []

@@ -323,6 +323,12 @@ def _with_cost_of_report(tried: Tried, report: Report) -> Tried:
     return tried
 
 
+async def context_of(model: ModelSpec) -> int | None:
+    """How many tokens the model can read; None: its server does not say."""
+    async with aclosing(Sessions([model])) as sessions:
+        return await sessions.contexts.of(model, 0) or None
+
+
 async def _with_context(settings: Settings, model: ModelSpec, place: ModelTestPlace, tried: Tried) -> Tried:
     """The same, unless its server silently drops the head of long requests, as local ones do.
 

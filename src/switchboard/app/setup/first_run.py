@@ -30,7 +30,7 @@ from switchboard.app.setup.writing import require_unwritten, write_whole
 from switchboard.core.routing.teamfile import DEFAULT_TEAM
 from switchboard.domain.errors import ConfigurationError, Conflict, InvalidInput, NotFound
 from switchboard.lanes import faults
-from switchboard.llm.build import lacking
+from switchboard.llm.packages import lacking
 from switchboard.store.connectors import heartbeats
 from switchboard.store.people import audit
 from switchboard.store.people import first_run as store

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, structs
@@ -16,7 +15,6 @@ from msgspec.structs import asdict
 
 from switchboard.app.settings import Settings
 from switchboard.app.setup.discovery import Offer
-from switchboard.llm.build import Sessions
 from switchboard.llm.spec import ModelTraits
 
 if TYPE_CHECKING:
@@ -51,9 +49,9 @@ async def try_briefly(offer: Offer) -> BriefTrial:
     settings = _settings_of(structs.replace(offer, profile=None), timeout=_BRIEF_S)
     [model], [as_kept] = settings.models, _settings_of(offer).models
     try:
-        async with asyncio.timeout(_BRIEF_S), aclosing(Sessions([as_kept])) as sessions:
+        async with asyncio.timeout(_BRIEF_S):
             tried = await tests.try_setup(settings, model, tests.NOWHERE)
-            return BriefTrial(tried, (await sessions.contexts.of(as_kept, 0) or None) if tried.ok else None)
+            return BriefTrial(tried, await tests.context_of(as_kept) if tried.ok else None)
     except TimeoutError:
         told = f"it did not answer within {_BRIEF_S} seconds"
         slow = "it may still be loading: test it again"

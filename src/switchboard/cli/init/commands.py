@@ -35,7 +35,7 @@ from switchboard.cli.messages.talk import local_user
 from switchboard.cli.output import FAILED, Json, clean, errors, out, print_json, program, wants_json
 from switchboard.connectors.kernel.accounts import GROUP
 from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound, SwitchboardError
-from switchboard.llm.build import lacking
+from switchboard.llm.packages import lacking
 from switchboard.transport.plug_ins import plug_ins
 from switchboard.transport.signed_post import check_url
 
