@@ -26,7 +26,7 @@ from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.people import audit
 from switchboard.store.people import web_sessions as store
-from switchboard.store.people.tokens import Token
+from switchboard.store.people.tokens import Token, was_revoked
 from switchboard.store.people.web_sessions import NewWebSession, WebSession
 
 __all__ = ["CHANNEL", "PAGES", "WEB_SESSIONS", "WebLink", "WebSession", "WebSessions", "WebVisitor"]
@@ -86,6 +86,12 @@ class WebSessions:
         if new:
             if name is None:
                 raise InvalidInput("a new member needs a name", field="name")
+            if await was_revoked(self._database, name):
+                raise Conflict(
+                    f"{name!r} is the name of a token that was revoked, and a new member would see what was written "
+                    "under it; choose another name",
+                    field="name",
+                )
             token = (await self._access.issue(actor, Principal("connector", name, CHANNEL, name))).token
         else:
             found = await store.token_named(self._database, actor.name if name is None else name)

@@ -38,6 +38,9 @@ async def test_a_link_is_made_used_listed_and_its_session_ended(
     assert refused[0] == 5, "a misspelt name makes nobody"
     made = await asyncio.to_thread(cli.json, "open", "--for", "ann", "--new")
     assert (made["name"], made["role"], made["url"]) == ("ann", "connector", f"{server.url}{made['path']}")
+    await asyncio.to_thread(cli.json, "tokens", "revoke", "ann")
+    refused = await asyncio.to_thread(cli.run, "open", "--for", "ann", "--new")
+    assert "would see what was written under it" in refused[2]
 
 
 async def test_it_is_told_how_it_is_and_who_talks(

@@ -219,6 +219,14 @@ async def test_accounts_are_for_operators_whose_sign_in_is_fresh(office: Opened,
         added = await http.post("/ui/connections/add/telegram", data={**fields, "operator_token": office.token})
         assert added.headers["location"] == "/ui/connections/accounts/new?done=added"
         assert (tmp_path / "channels.d/new.token").stat().st_mode & 0o777 == 0o600
+        code = "/ui/connections/accounts/new/code"
+        form = (await http.get("/ui/connections/accounts/new")).text.partition(f'action="{code}"')[2]
+        wanted = {
+            "owner_of": "System1/memo",
+            "form_token": form.partition('name="form_token" value="')[2].partition('"')[0],
+        }
+        refused = await http.post(code, data=wanted)
+        assert (refused.status_code, "more than ten minutes ago" in refused.text) == (422, True)
 
 
 def form_token_in(page: str) -> str:

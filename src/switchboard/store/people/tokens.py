@@ -65,6 +65,11 @@ async def revoke_of(database: Database, person: str) -> int:
     return await database.change_rows(query("tokens.revoke_of"), person)
 
 
+async def was_revoked(database: Database, name: str) -> bool:
+    """Whether a token of this name was revoked."""
+    return bool(await database.value(query("tokens.was_revoked"), name))
+
+
 async def next_operator(database: Database) -> int:
     """The number for the next operator token, from 1."""
     return int(await database.value(query("tokens.next_operator")))

@@ -7,7 +7,6 @@ Next: `app/accounts/offers.py`, `app/accounts/service.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
 from typing import Final, get_args
 
 from starlette.responses import Response
@@ -15,18 +14,16 @@ from starlette.responses import Response
 from switchboard.app.accounts.offers import ChannelOffer, butlers_with_tools, find_offer, list_offers
 from switchboard.app.accounts.questions import put_given, put_value, read_value
 from switchboard.app.accounts.service import CHANNEL_ACCOUNTS, NewChannelAccount, Policy
-from switchboard.domain.errors import InvalidInput, SwitchboardError, Unauthenticated
+from switchboard.domain.errors import InvalidInput, SwitchboardError
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.http.channels import CHANNEL_ACCOUNT_SERVICE
 from switchboard.server.web.forms import NOTHING_ENTERED, Entered
+from switchboard.server.web.freshness import TOKEN_FIELD, is_fresh, require_fresh
 from switchboard.server.web.page import Fields, WebForm, WebPage
 from switchboard.server.web.pages.connections import SHOWN_CODES
 from switchboard.server.web.visit import Visit
 
-_FRESH: Final = timedelta(minutes=10)
-"""After its sign-in, a browser adds accounts for so long without being asked who it is."""
 _POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
-_TOKEN: Final = "operator_token"  # noqa: S105  the name of a field
 
 
 async def show_offers(visit: Visit) -> Response:
@@ -46,7 +43,7 @@ def _show_offer(visit: Visit, offer: ChannelOffer, entered: Entered) -> Response
         offer=offer,
         owners=butlers_with_tools(visit.services.runtime) if offer.makes_owners else [],
         place=visit.services.of(CHANNEL_ACCOUNT_SERVICE).place(),
-        is_fresh=_is_fresh(visit),
+        is_fresh=is_fresh(visit),
         policies=_POLICIES,
         entered=entered,
     )
@@ -57,7 +54,7 @@ async def add_connection(visit: Visit, fields: Fields) -> Response:
     offer = find_offer(_channel_in(visit))
     secrets = {one.name: fields.get(f"secret.{one.name}", "") for one in offer.secrets}
     try:
-        await _require_fresh(visit, fields)
+        await require_fresh(visit, fields)
         wanted = NewChannelAccount(
             channel=offer.name,
             name=fields.get("name", "").strip() or offer.name,
@@ -72,25 +69,6 @@ async def add_connection(visit: Visit, fields: Fields) -> Response:
     if added.pairing is not None:
         visit.services.of(SHOWN_CODES).keep(visit.session.session_id, added.pairing)
     return visit.go(f"/connections/accounts/{added.name}?done=added")
-
-
-def _is_fresh(visit: Visit) -> bool:
-    return datetime.now(UTC) - visit.session.created_at < _FRESH
-
-
-async def _require_fresh(visit: Visit, fields: Fields) -> None:
-    """Whoever finds a browser that is signed in may not connect it to accounts of theirs. Raises InvalidInput."""
-    if _is_fresh(visit):
-        return
-    try:
-        caller = await visit.services.access.authenticate(f"Bearer {fields.get(_TOKEN, '').strip()}")
-    except Unauthenticated:
-        raise InvalidInput(
-            "you signed in more than ten minutes ago: enter the operator's token too, or sign in again with a new "
-            "link from `switchboard open`",
-            field=_TOKEN,
-        ) from None
-    await visit.services.access.check(caller, CHANNEL_ACCOUNTS)
 
 
 def _read_settings(offer: ChannelOffer, fields: Fields) -> JsonObject:
@@ -115,8 +93,8 @@ def _read_policy(fields: Fields) -> Policy | None:
 
 def _without_secrets(fields: Fields, secrets: Iterable[str]) -> Fields:
     """What may be shown again: no secret, also where one was entered into another field."""
-    hidden = {one.strip() for one in (*secrets, fields.get(_TOKEN, "")) if one.strip()}
-    shown = {name: value for name, value in fields.items() if name != _TOKEN and not name.startswith("secret.")}
+    hidden = {one.strip() for one in (*secrets, fields.get(TOKEN_FIELD, "")) if one.strip()}
+    shown = {name: value for name, value in fields.items() if name != TOKEN_FIELD and not name.startswith("secret.")}
     return {name: value for name, value in shown.items() if not any(one in value for one in hidden)}
 
 

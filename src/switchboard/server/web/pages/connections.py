@@ -23,6 +23,7 @@ from switchboard.server.http.channels import CHANNEL_ACCOUNT_SERVICE
 from switchboard.server.http.pairing import PAIRING_SERVICE
 from switchboard.server.services import ServiceFactory
 from switchboard.server.web.forms import NOTHING_ENTERED, Entered, line_from
+from switchboard.server.web.freshness import TOKEN_FIELD, is_fresh, require_fresh
 from switchboard.server.web.naming import name_senders
 from switchboard.server.web.page import Fields, WebForm, WebPage
 from switchboard.server.web.visit import Visit
@@ -100,6 +101,7 @@ async def _show_connection(visit: Visit, entered: Entered) -> Response:
         code=code,
         place=accounts.place(),
         owners=butlers_with_tools(visit.services.runtime) if view.makes_owners else [],
+        is_fresh=is_fresh(visit),
         entered=entered,
         outcome=_OUTCOMES.get(visit.asked("done") or ""),
     )
@@ -164,13 +166,15 @@ async def remove_connection(visit: Visit, fields: Fields) -> Response:
 
 async def make_code(visit: Visit, fields: Fields) -> Response:
     """Make a code by which one person gets in; shown to this session alone."""
+    owner_of = fields.get("owner_of") or None
     try:
+        if owner_of is not None:
+            await require_fresh(visit, fields)
         view = await visit.services.of(CHANNEL_ACCOUNT_SERVICE).describe(_name_in(visit))
-        code = await visit.services.of(PAIRING_SERVICE).code(
-            visit.caller, view.channel, view.endpoint, fields.get("owner_of") or None
-        )
+        code = await visit.services.of(PAIRING_SERVICE).code(visit.caller, view.channel, view.endpoint, owner_of)
     except SwitchboardError as error:
-        return await _show_connection(visit, Entered(fields, error))
+        shown = {name: value for name, value in fields.items() if name != TOKEN_FIELD}
+        return await _show_connection(visit, Entered(shown, error))
     visit.services.of(SHOWN_CODES).keep(visit.session.session_id, code)
     return visit.go(_address_of(visit))
 

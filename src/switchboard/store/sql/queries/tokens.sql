@@ -25,5 +25,8 @@ update token set revoked_at = clock_timestamp() where name = $1 and revoked_at i
 -- name: revoke_of
 update token set revoked_at = clock_timestamp() where person = $1 and revoked_at is null;
 
+-- name: was_revoked
+select exists (select from token where name = $1 and revoked_at is not null);
+
 -- name: next_operator
 select count(*) + 1 from token where role = 'operator' and (name = 'operator' or name like 'operator-%');
