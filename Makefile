@@ -177,13 +177,13 @@ PGBOUNCER := 1.24.1
 PGBOUNCER_SHA256 := da72a3aba13072876d055a3e58dd4aba4a5de4ed6148e73033185245598fd3e0
 
 pgbouncer: ## build the PgBouncer that tests put before PostgreSQL
-	@rm -rf tests/pgbouncer && mkdir -p tests/pgbouncer/bin tests/pgbouncer/src
-	@curl -sSf --retry 2 --max-time 120 -o tests/pgbouncer/src.tar.gz \
-		http://deb.debian.org/debian/pool/main/p/pgbouncer/pgbouncer_$(PGBOUNCER).orig.tar.gz
-	@echo "$(PGBOUNCER_SHA256)  tests/pgbouncer/src.tar.gz" | sha256sum --check --quiet
-	@tar xzf tests/pgbouncer/src.tar.gz -C tests/pgbouncer/src --strip-components=1
-	@cd tests/pgbouncer/src && { ./configure --without-openssl --without-cares --without-systemd && make pgbouncer; } >../build.log 2>&1
-	@mv tests/pgbouncer/src/pgbouncer tests/pgbouncer/bin/ && rm -rf tests/pgbouncer/src tests/pgbouncer/src.tar.gz
+	@place=$$(mktemp -d) && trap 'rm -rf "$$place"' EXIT && mkdir -p tests/pgbouncer/bin "$$place/src" && \
+		curl -sSf --retry 2 --max-time 120 -o "$$place/src.tar.gz" \
+			http://deb.debian.org/debian/pool/main/p/pgbouncer/pgbouncer_$(PGBOUNCER).orig.tar.gz && \
+		echo "$(PGBOUNCER_SHA256)  $$place/src.tar.gz" | sha256sum --check --quiet && \
+		tar xzf "$$place/src.tar.gz" -C "$$place/src" --strip-components=1 && \
+		(cd "$$place/src" && { ./configure --without-openssl --without-cares --without-systemd && make pgbouncer; }) >tests/pgbouncer/build.log 2>&1 && \
+		mv "$$place/src/pgbouncer" tests/pgbouncer/bin/
 	@tests/pgbouncer/bin/pgbouncer --version | head -n 1
 
 local-model: $(STAMP) ## build llama.cpp and assemble a model (1.1 GB; ten minutes)
