@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from tests.browser import DESK, PHONE
-from tests.servers import Opened, open_server
+from tests.servers import NO_TLS, Opened, open_server
 from tests.web_filling import add_person, add_tasks
 from tests.web_forms import audited, enter, follow
-from tests.web_house import signed_in
+from tests.web_house import link_of, signed_in
 
 SIZES = pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
 
@@ -48,3 +49,18 @@ async def test_a_task_is_found_carried_out_and_cancelled(chromium: str, server: 
     for action, reason in (("tasks:run", "it was unblocked"), ("tasks:cancelled", "we have no paper bin")):
         [entry] = [one for one in await audited(server, action) if "web" in one["actor"]]
         assert entry["detail"]["reason"] == reason
+
+
+async def test_a_form_that_is_sent_twice_carries_a_task_out_once(server: Opened) -> None:
+    await add_person(server)
+    await add_tasks(server)
+    async with httpx2.AsyncClient(base_url=server.url, verify=NO_TLS, headers={"origin": server.url}) as http:
+        await http.post((await link_of(server)).removeprefix(server.url))
+        task = (await server.http.get("/v1/tasks?state=paused")).json()["tasks"][0]["task_id"]
+        form = (await http.get(f"/ui/tasks/{task}")).text.partition(f'action="/ui/tasks/{task}/run"')[2]
+        fields = {
+            name: form.partition(f'name="{name}" value="')[2].partition('"')[0] for name in ("form_token", "last")
+        }
+        answers = [await http.post(f"/ui/tasks/{task}/run", data={**fields, "reason": "now"}) for _ in range(2)]
+    assert [one.status_code for one in answers] == [303, 409]
+    assert len((await server.http.get(f"/v1/tasks/{task}")).json()["ledger"]["firings"]) == 1

@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from switchboard.app.people.naming import call_people
 from switchboard.app.tasks.service import TASKS
-from switchboard.domain.errors import InvalidInput, SwitchboardError
-from switchboard.domain.tasks import TaskState
+from switchboard.domain.errors import Conflict, InvalidInput, SwitchboardError
+from switchboard.domain.tasks import ShownLedger, TaskState
 from switchboard.server.http.tasks import TASK_SERVICE
 from switchboard.server.web.forms import NOTHING_ENTERED, Entered, line_from
 from switchboard.server.web.page import Fields, WebForm, WebPage
@@ -63,6 +63,7 @@ async def _show_task(visit: Visit, entered: Entered) -> Response:
         entered.status,
         task=shown.task,
         firings=shown.firings,
+        last=_last_due(shown),
         person=names[shown.task.person],
         entered=entered,
         outcome=_OUTCOMES.get(visit.asked("done") or ""),
@@ -83,10 +84,18 @@ async def run_task(visit: Visit, fields: Fields) -> Response:
     """Due now, besides its times."""
     try:
         reason = line_from(fields, "reason", "the reason")
-        await visit.services.of(TASK_SERVICE).run_now(visit.caller, _task_id(visit), reason)
+        tasks = visit.services.of(TASK_SERVICE)
+        if fields.get("last", "") != _last_due(await tasks.show_ledger(_task_id(visit))):
+            raise Conflict("it was due meanwhile: what came of it stands below")
+        await tasks.run_now(visit.caller, _task_id(visit), reason)
     except SwitchboardError as error:
         return await _show_task(visit, Entered(fields, error))
     return visit.go(f"/tasks/{_task_id(visit)}?done=run")
+
+
+def _last_due(shown: ShownLedger) -> str:
+    """By which a form that is sent twice is known: the second time, the task has been due since."""
+    return shown.firings[0].due.isoformat() if shown.firings else ""
 
 
 def _task_id(visit: Visit) -> UUID:
