@@ -11,6 +11,7 @@ import pytest
 import structlog
 from msgspec.structs import replace
 
+from switchboard.app.accounts.questions import read_value
 from switchboard.app.channels import is_full
 from switchboard.app.ops.doctor import check_machine
 from switchboard.app.ownership import read_ours
@@ -275,3 +276,12 @@ def test_an_account_may_say_that_no_message_is_ever_too_old(tmp_path: Path, neve
     held = prepare_envelope(Inbound(envelope=old, raw=b"", direct=True), Handling(), now)
     assert isinstance(held, Envelope)
     assert held.control.ingestion_tier == "held"
+
+
+@pytest.mark.parametrize(
+    ("typed", "value"),
+    [("[1, 2]", [1, 2]), ('{"a": 1}', {"a": 1}), ("[ann]", "[ann]"), ("[" * 8000, "[" * 8000), ("7", "7"), ("", "")],
+    ids=["list", "table", "no json", "nested", "number", "nothing"],
+)
+def test_what_is_typed_for_a_setting(typed: str, value: object) -> None:
+    assert read_value(typed) == value

@@ -132,7 +132,7 @@ def read_value(typed: str) -> object:
     if typed.startswith(("[", "{")):
         try:
             return json.loads(typed)
-        except ValueError:
+        except (ValueError, RecursionError):
             return typed
     return typed
 
