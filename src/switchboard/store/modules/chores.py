@@ -1,7 +1,7 @@
 """What modules do from time to time, kept as rows that one worker of the fleet takes: `ports/chores.py` over SQL.
 
 `app` makes a `ChoreTable` for the runner in `modules/kernel/chores.py`. Periodic work of Switchboard itself is in
-another table (`store/work/maintenance.py`). Next: `stores.py`, whose stores a lease fences.
+another table (that of `maintenance.py`). Next: `stores.py`, whose stores a lease fences.
 """
 
 from __future__ import annotations
