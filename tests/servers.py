@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -160,7 +161,11 @@ async def _working(worker: Worker) -> AsyncIterator[None]:
 
 
 def serve_in_process(pipe: Connection, database_url: str, data_dir: Path) -> None:
-    """For a process of its own: serve with some messages in, say (url, token), end at a word from the other side."""
+    """For a process of its own: serve with some messages in, say (url, token), end at a word from the other side.
+
+    It may write into its directory, as set-up does, which is therefore not that of the tests.
+    """
+    os.chdir(data_dir)
 
     async def main() -> None:
         async with open_server(database_url, data_dir, worker=True) as server:
