@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test tests acceptance coverage up static check ci quick random chaos peers nightly dist house pictures pythons release decisions capabilities runners kit words bombs bench clis cyrus-imapd emulate icaljs pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report voice shapes surface bare container
+.PHONY: help demo test acceptance coverage up static check ci quick random chaos peers nightly dist house pictures pythons release decisions capabilities runners kit words bombs bench clis cyrus-imapd emulate icaljs pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report voice shapes surface bare container
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -34,14 +34,12 @@ TESTS := $(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist worksteal -rs -p tests
 # Checks of documents, names and docstrings: they only read files, so they are told before the long tests, and only once.
 READING := $(addprefix tests/unit/test_,docs.py docstrings.py kinds_of_types.py names.py)
 
+# CI has the tests of whole installations in the same run (ALSO): what waits leaves time to what computes.
 test: $(STAMP) ## the tests of all parts, with real databases and servers; ten minutes
-	@$(TESTS) $(addprefix --ignore=,$(READING)) tests/unit tests/integration
+	@$(TESTS) $(addprefix --ignore=,$(READING)) $(ALSO) tests/unit tests/integration
 
 acceptance: $(STAMP) ## the tests of whole installations: demo, manual, benchmarks, kills; five minutes
 	@$(TESTS) tests/acceptance tests/chaos
-
-tests: $(STAMP) ## both in one run, as CI has it: what waits leaves time to what computes
-	@$(TESTS) $(addprefix --ignore=,$(READING)) tests/acceptance tests/chaos tests/unit tests/integration
 
 coverage: $(STAMP) ## all tests, and which lines they run; takes half as long again
 	@$(BIN)/coverage erase
