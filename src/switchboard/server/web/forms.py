@@ -6,6 +6,7 @@ names the field. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -13,9 +14,13 @@ from msgspec import Struct
 from switchboard.domain.errors import InvalidInput, SwitchboardError
 from switchboard.domain.routing import SystemId, Target, TeamId
 from switchboard.journey.rulebook import Rules
-from switchboard.server.web.page import Fields
 from switchboard.server.web.visit import LARGEST
 
+Fields = Mapping[str, str]
+"""What was entered into a form."""
+
+SECRET_FIELDS: Final = "secret."  # noqa: S105  how their names begin
+TOKEN_FIELD: Final = "operator_token"  # noqa: S105  the name of a field
 _LONGEST: Final = 512
 _OFFERED: Final = 100
 """Destinations that can be picked from a list; where there are more, a name is entered."""
@@ -50,6 +55,17 @@ class Entered(Struct, frozen=True):
 NOTHING_ENTERED: Final = Entered()
 
 
+def show_again(fields: Fields, error: SwitchboardError) -> Entered:
+    """What is shown again of a form: no secret, also where one was entered into another field."""
+    hidden = {value.strip() for name, value in fields.items() if _is_secret(name) and value.strip()}
+    shown = {name: value for name, value in fields.items() if not _is_secret(name)}
+    return Entered({name: value for name, value in shown.items() if not any(one in value for one in hidden)}, error)
+
+
+def _is_secret(name: str) -> bool:
+    return name == TOKEN_FIELD or name.startswith(SECRET_FIELDS)
+
+
 class Destinations(Struct, frozen=True):
     """To whom a message can be sent. `many`: too many for a list."""
 
@@ -77,6 +93,11 @@ def line_from(fields: Fields, name: str, what: str) -> str:
     if len(text) > _LONGEST or not text.isprintable():
         raise InvalidInput(f"{what} may have {_LONGEST} characters, all of which can be seen", field=name)
     return text
+
+
+def reason_from(fields: Fields) -> str:
+    """Why, for the record. Raises InvalidInput."""
+    return line_from(fields, "reason", "the reason")
 
 
 def target_from(fields: Fields, name: str = "to") -> Target | None:

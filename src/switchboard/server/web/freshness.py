@@ -10,10 +10,9 @@ from typing import Final
 
 from switchboard.app.accounts.service import CHANNEL_ACCOUNTS
 from switchboard.domain.errors import InvalidInput, Unauthenticated
-from switchboard.server.web.page import Fields
+from switchboard.server.web.forms import TOKEN_FIELD, Fields
 from switchboard.server.web.visit import Visit
 
-TOKEN_FIELD: Final = "operator_token"  # noqa: S105  the name of a field
 _FRESH: Final = timedelta(minutes=10)
 """For so long after its sign-in a browser is not asked who it is."""
 

@@ -30,6 +30,7 @@ from switchboard.server.http.status import STATUS_SERVICE
 from switchboard.server.http.web_sessions import WEB_SESSION_SERVICE
 from switchboard.server.services import Services
 from switchboard.server.web.arrivals import WebArrival, read_arrival
+from switchboard.server.web.forms import Fields, show_again
 from switchboard.server.web.headers import new_nonce, page_headers
 from switchboard.server.web.live import LiveStreams
 from switchboard.server.web.page import WebForm, WebPage
@@ -122,7 +123,7 @@ class Site:
                     fields = await visit.read_fields(with_files=form.with_files)
                 if not visit.sent_by_form(fields):
                     raise Forbidden("this form is of another session; open the page again and send it from there")
-                return await form.act(visit, fields)
+                return await _act_on_form(form, visit, fields)
             finally:
                 await visit.request.close()
 
@@ -213,6 +214,15 @@ async def _answer_visit(visit: Visit, answer: Callable[[Visit], Awaitable[Respon
     except Exception:
         log.exception("unexpected error in a page")
         return _tell_error(visit, SwitchboardError("internal error"))
+
+
+async def _act_on_form(form: WebForm, visit: Visit, fields: Fields) -> Response:
+    try:
+        return await form.act(visit, fields)
+    except SwitchboardError as error:
+        if form.if_refused is None:
+            raise
+        return await form.if_refused(visit, show_again(fields, error))
 
 
 def _tell_error(visit: Visit, error: SwitchboardError) -> Response:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, cast, get_args
+from collections.abc import Sequence
+from typing import Final, cast, get_args
 from uuid import UUID
 
 from starlette.responses import Response
 
-from switchboard.app.approvals.service import APPROVALS, ApprovalService
+from switchboard.app.approvals.service import APPROVALS
 from switchboard.app.people.naming import KnownSenders, decider_of
-from switchboard.core.turns.asking import render_arguments
-from switchboard.domain.errors import InvalidInput, SwitchboardError
+from switchboard.core.turns.asking import Verb, render_arguments
+from switchboard.domain.errors import InvalidInput
 from switchboard.domain.shown import ApprovalState, ShownApproval
 from switchboard.server.http.approvals import APPROVAL_SERVICE
-from switchboard.server.web.forms import NOTHING_ENTERED, Entered
+from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields
 from switchboard.server.web.naming import name_senders
-from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.visit import Visit
 
 _ROWS: Final = 50
@@ -41,12 +41,8 @@ async def _name_people_of(visit: Visit, found: Sequence[ShownApproval]) -> Known
     return await name_senders(visit, found, others=deciders)
 
 
-async def show_approval(visit: Visit) -> Response:
+async def show_approval(visit: Visit, entered: Entered = NOTHING_ENTERED) -> Response:
     """One, with all of its arguments and the forms to decide about it."""
-    return await _show_approval(visit, NOTHING_ENTERED)
-
-
-async def _show_approval(visit: Visit, entered: Entered) -> Response:
     asked = await visit.services.of(APPROVAL_SERVICE).get(_approval_id(visit))
     options = asked.arguments.get("options") if asked.kind == "question" else None
     return visit.page(
@@ -62,41 +58,26 @@ async def _show_approval(visit: Visit, entered: Entered) -> Response:
     )
 
 
-Decide = Callable[[ApprovalService, UUID, str], Coroutine[Any, Any, ShownApproval]]
-
-
-async def _decide_request(visit: Visit, fields: Fields, decide: Decide) -> Response:
-    """Decide what was shown: its digest comes with the form."""
-    try:
-        await decide(visit.services.of(APPROVAL_SERVICE), _approval_id(visit), fields.get("digest", ""))
-    except SwitchboardError as error:
-        return await _show_approval(visit, Entered(fields, error))
-    return visit.go(f"/approvals/{_approval_id(visit)}?done=1")
-
-
 async def approve_call(visit: Visit, fields: Fields) -> Response:
     """Let the call be made, once and with these arguments."""
-    return await _decide_request(visit, fields, lambda service, one, digest: service.approve(visit.caller, one, digest))
+    return await _decide_request(visit, fields, "approve", "")
 
 
 async def refuse_request(visit: Visit, fields: Fields) -> Response:
     """Refuse the call, or leave the question without an answer."""
-    why = " ".join(fields.get("reason", "").split())
-    return await _decide_request(
-        visit, fields, lambda service, one, digest: service.refuse(visit.caller, one, why, digest)
-    )
+    return await _decide_request(visit, fields, "refuse", " ".join(fields.get("reason", "").split()))
 
 
 async def answer_question(visit: Visit, fields: Fields) -> Response:
     """Answer a question: by one of its options, or in words."""
+    return await _decide_request(visit, fields, "answer", fields.get("text", ""))
 
-    async def decide(service: ApprovalService, one: UUID, digest: str) -> ShownApproval:
-        text = fields.get("text", "").strip()
-        if not text:
-            raise InvalidInput("the answer is missing", field="text")
-        return await service.answer(visit.caller, one, text, digest)
 
-    return await _decide_request(visit, fields, decide)
+async def _decide_request(visit: Visit, fields: Fields, verb: Verb, text: str) -> Response:
+    """Decide what was shown: its digest comes with the form."""
+    approval_id, digest = _approval_id(visit), fields.get("digest", "")
+    await visit.services.of(APPROVAL_SERVICE).decide(visit.caller, approval_id, verb, text, digest)
+    return visit.go(f"/approvals/{approval_id}?done=1")
 
 
 def _approval_id(visit: Visit) -> UUID:
@@ -107,7 +88,7 @@ _ONE: Final = "/approvals/{approval_id:uuid}"
 PAGES: Final = (
     WebPage("/approvals", show_approvals, APPROVALS, "Approvals"),
     WebPage(_ONE, show_approval, APPROVALS),
-    WebForm(f"{_ONE}/approve", approve_call, APPROVALS),
-    WebForm(f"{_ONE}/refuse", refuse_request, APPROVALS),
-    WebForm(f"{_ONE}/answer", answer_question, APPROVALS),
+    WebForm(f"{_ONE}/approve", approve_call, APPROVALS, if_refused=show_approval),
+    WebForm(f"{_ONE}/refuse", refuse_request, APPROVALS, if_refused=show_approval),
+    WebForm(f"{_ONE}/answer", answer_question, APPROVALS, if_refused=show_approval),
 )

@@ -14,12 +14,11 @@ from switchboard.app.butlers import ButlerToday
 from switchboard.app.modules import MODULES_EDIT
 from switchboard.app.ops.modules import release_module
 from switchboard.app.remote_agents import EDIT_AGENTS, ENGINE
-from switchboard.domain.errors import SwitchboardError
 from switchboard.domain.routing import Team
 from switchboard.server.http.agents import BUTLER_SERVICE, REMOTE_AGENT_SERVICE
 from switchboard.server.http.modules import MODULE_SERVICE
-from switchboard.server.web.forms import NOTHING_ENTERED, Entered, line_from, number_from
-from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields, number_from, reason_from
+from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.pages.rules import tree_of
 from switchboard.server.web.visit import Visit
 
@@ -42,12 +41,8 @@ class ButlerRow(Struct, frozen=True):
     """None for a team without members."""
 
 
-async def show_butlers(visit: Visit) -> Response:
+async def show_butlers(visit: Visit, entered: Entered = NOTHING_ENTERED) -> Response:
     """The tree, 50 members at a time."""
-    return await _show_butlers(visit, NOTHING_ENTERED)
-
-
-async def _show_butlers(visit: Visit, entered: Entered) -> Response:
     today = await visit.services.of(BUTLER_SERVICE).today()
     rows: list[ButlerRow] = []
     for one in tree_of(visit.services.runtime.rule_book.rules.teams):
@@ -67,22 +62,15 @@ async def _show_butlers(visit: Visit, entered: Entered) -> Response:
 
 async def quarantine_butler(visit: Visit, fields: Fields) -> Response:
     """Give a remote butler no work."""
-    try:
-        reason = line_from(fields, "reason", "the reason")
-        service = visit.services.of(REMOTE_AGENT_SERVICE)
-        await service.quarantine(visit.caller, fields.get("system_id", ""), reason)
-    except SwitchboardError as error:
-        return await _show_butlers(visit, Entered(fields, error))
+    agents, system_id = visit.services.of(REMOTE_AGENT_SERVICE), fields.get("system_id", "")
+    await agents.quarantine(visit.caller, system_id, reason_from(fields))
     return visit.go("/butlers?done=quarantined")
 
 
 async def release_butler(visit: Visit, fields: Fields) -> Response:
     """Let a remote butler work again."""
-    try:
-        reason = line_from(fields, "reason", "the reason")
-        await visit.services.of(REMOTE_AGENT_SERVICE).release(visit.caller, fields.get("system_id", ""), reason)
-    except SwitchboardError as error:
-        return await _show_butlers(visit, Entered(fields, error))
+    agents, system_id = visit.services.of(REMOTE_AGENT_SERVICE), fields.get("system_id", "")
+    await agents.release(visit.caller, system_id, reason_from(fields))
     return visit.go("/butlers?done=released")
 
 
@@ -109,8 +97,8 @@ async def release_from_quarantine(visit: Visit, fields: Fields) -> Response:
 
 PAGES: Final = (
     WebPage("/butlers", show_butlers, EDIT_AGENTS, "Butlers"),
-    WebForm("/butlers/quarantine", quarantine_butler, EDIT_AGENTS),
-    WebForm("/butlers/release", release_butler, EDIT_AGENTS),
+    WebForm("/butlers/quarantine", quarantine_butler, EDIT_AGENTS, if_refused=show_butlers),
+    WebForm("/butlers/release", release_butler, EDIT_AGENTS, if_refused=show_butlers),
     WebPage("/butlers/modules", show_modules, MODULES_EDIT),
     WebForm("/butlers/modules/sync", sync_module, MODULES_EDIT),
     WebForm("/butlers/modules/release", release_from_quarantine, MODULES_EDIT),

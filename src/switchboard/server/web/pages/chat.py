@@ -19,7 +19,7 @@ from switchboard.app.messages.stream import Stream, StreamEvent
 from switchboard.app.messages.waiting import stop_turns
 from switchboard.app.page_chats import ShownExchange
 from switchboard.core.turns.asking import Verb
-from switchboard.domain.errors import InvalidInput, SwitchboardError
+from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import Owner
 from switchboard.server.event_streams import EventStream
 from switchboard.server.http.approvals import APPROVAL_SERVICE
@@ -28,9 +28,9 @@ from switchboard.server.paths import WEB, WEB_FILES
 from switchboard.server.web.answering import AnswerFold, ChangedPart, frame_message, mark_of_butler
 from switchboard.server.web.chats import PAGE_CHATS, key_for, name_from, new_thread, open_chat, speaker_of, store_files
 from switchboard.server.web.downloads import answer_file, answer_picture
-from switchboard.server.web.forms import NOTHING_ENTERED, Entered
+from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields
 from switchboard.server.web.looking import LOOKING_BLOBS
-from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.signing_in import local_path
 from switchboard.server.web.visit import Visit
 from switchboard.server.ws.connection import CHAT_SERVICE
@@ -41,12 +41,9 @@ _NEW: Final = "new"
 """Stands for the name of a conversation that is yet to begin."""
 
 
-async def show_chat(visit: Visit) -> Response:
-    """The conversation that was last written in, or the one that is asked for."""
-    return await _show_chat(visit, visit.asked("thread"), NOTHING_ENTERED)
-
-
-async def _show_chat(visit: Visit, asked: str | None, entered: Entered) -> Response:
+async def show_chat(visit: Visit, entered: Entered = NOTHING_ENTERED) -> Response:
+    """The conversation that is asked for or was sent from, otherwise the one that was last written in."""
+    asked = entered.value("thread") or visit.asked("thread")
     service, before = visit.services.of(PAGE_CHATS), visit.asked("before")
     threads, older = await service.threads(speaker_of(visit), limit=_THREADS, cursor=before)
     newest = threads[0].thread if threads and before is None else _NEW
@@ -128,14 +125,11 @@ async def send_message(visit: Visit, fields: Fields) -> Response:
     thread, key = name_from(fields.get("thread"), "the conversation"), name_from(fields.get("key"), "the key")
     to = fields.get("to", "").strip()
     text = fields.get("text", "").replace("\r\n", "\n").strip()  # as browsers end the lines of forms
-    try:
-        if not text and not visit.files:
-            raise InvalidInput("write something, or choose a file", field="text")
-        files = await store_files(visit)
-        message = ChatInput(thread, text, key_for(key, text, to, files), files=files, to=to or None)
-        await visit.services.of(CHAT_SERVICE).send(visit.caller, speaker_of(visit), message)
-    except SwitchboardError as error:
-        return await _show_chat(visit, thread, Entered(fields, error))
+    if not text and not visit.files:
+        raise InvalidInput("write something, or choose a file", field="text")
+    files = await store_files(visit)
+    message = ChatInput(thread, text, key_for(key, text, to, files), files=files, to=to or None)
+    await visit.services.of(CHAT_SERVICE).send(visit.caller, speaker_of(visit), message)
     return _go_back(visit, fields, thread, to)
 
 
@@ -172,15 +166,17 @@ async def _decide_call(visit: Visit, fields: Fields, verb: Verb, text: str) -> R
     thread = name_from(fields.get("thread"), "the conversation")
     approval_id, digest = visit.path_id("approval_id"), fields.get("digest", "")
     service, speaker = visit.services.of(APPROVAL_SERVICE), speaker_of(visit)
-    try:
-        if visit.caller.role in APPROVALS.roles:
-            await service.decide(visit.caller, approval_id, verb, text, digest)
-        else:
-            person = Owner(speaker.channel, speaker.endpoint, speaker.sender)
-            await service.decide_as_asked(person, approval_id, verb, text, digest)
-    except SwitchboardError as error:
-        return await _show_chat(visit, thread, Entered({}, error))
+    if visit.caller.role in APPROVALS.roles:
+        await service.decide(visit.caller, approval_id, verb, text, digest)
+    else:
+        person = Owner(speaker.channel, speaker.endpoint, speaker.sender)
+        await service.decide_as_asked(person, approval_id, verb, text, digest)
     return _go_back(visit, fields, thread)
+
+
+async def _show_undecided(visit: Visit, entered: Entered) -> Response:
+    """What was entered to decide is not put into the box for a message."""
+    return await show_chat(visit, Entered({"thread": entered.value("thread")}, entered.error))
 
 
 async def download_reply_file(visit: Visit) -> Response:
@@ -214,11 +210,11 @@ PAGES: Final = (
     WebPage("/chat", show_chat, CHAT, "Chat"),
     WebPage(_ONE, show_exchange, CHAT),
     WebPage(f"{_ONE}/stream", stream_answer, CHAT),
-    WebForm(WEB_FILES.removeprefix(WEB), send_message, CHAT, with_files=True),
+    WebForm(WEB_FILES.removeprefix(WEB), send_message, CHAT, if_refused=show_chat, with_files=True),
     WebForm(f"{_ONE}/stop", stop_answer, CHAT),
-    WebForm(f"{_ASKED}/approve", approve_here, CHAT),
-    WebForm(f"{_ASKED}/refuse", refuse_here, CHAT),
-    WebForm(f"{_ASKED}/answer", answer_here, CHAT),
+    WebForm(f"{_ASKED}/approve", approve_here, CHAT, if_refused=_show_undecided),
+    WebForm(f"{_ASKED}/refuse", refuse_here, CHAT, if_refused=_show_undecided),
+    WebForm(f"{_ASKED}/answer", answer_here, CHAT, if_refused=_show_undecided),
     WebPage(f"{_REPLY}/files/{{n:int}}", download_reply_file, OUTBOX),
     WebPage(f"{_REPLY}/pictures/{{n:int}}", show_reply_picture, OUTBOX),
 )

@@ -6,7 +6,6 @@ Next: `app/accounts/offers.py`, `app/accounts/service.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final, get_args
 
 from starlette.responses import Response
@@ -14,12 +13,12 @@ from starlette.responses import Response
 from switchboard.app.accounts.offers import ChannelOffer, butlers_with_tools, find_offer, list_offers
 from switchboard.app.accounts.questions import put_given, put_value, read_value
 from switchboard.app.accounts.service import CHANNEL_ACCOUNTS, NewChannelAccount, Policy
-from switchboard.domain.errors import InvalidInput, SwitchboardError
+from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.http.channels import CHANNEL_ACCOUNT_SERVICE
-from switchboard.server.web.forms import NOTHING_ENTERED, Entered
-from switchboard.server.web.freshness import TOKEN_FIELD, is_fresh, require_fresh
-from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.forms import NOTHING_ENTERED, SECRET_FIELDS, Entered, Fields
+from switchboard.server.web.freshness import is_fresh, require_fresh
+from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.pages.connections import SHOWN_CODES
 from switchboard.server.web.visit import Visit
 
@@ -31,12 +30,9 @@ async def show_offers(visit: Visit) -> Response:
     return visit.page("connect.html", offers=list_offers(), place=visit.services.of(CHANNEL_ACCOUNT_SERVICE).place())
 
 
-async def show_offer(visit: Visit) -> Response:
+async def show_offer(visit: Visit, entered: Entered = NOTHING_ENTERED) -> Response:
     """How to get an account of a channel, and its form."""
-    return _show_offer(visit, find_offer(_channel_in(visit)), NOTHING_ENTERED)
-
-
-def _show_offer(visit: Visit, offer: ChannelOffer, entered: Entered) -> Response:
+    offer = find_offer(_channel_in(visit))
     return visit.page(
         "connect_account.html",
         entered.status,
@@ -52,20 +48,16 @@ def _show_offer(visit: Visit, offer: ChannelOffer, entered: Entered) -> Response
 async def add_connection(visit: Visit, fields: Fields) -> Response:
     """Sign in with what was entered; if the platform accepts it, it is connected."""
     offer = find_offer(_channel_in(visit))
-    secrets = {one.name: fields.get(f"secret.{one.name}", "") for one in offer.secrets}
-    try:
-        await require_fresh(visit, fields)
-        wanted = NewChannelAccount(
-            channel=offer.name,
-            name=fields.get("name", "").strip() or offer.name,
-            settings=_read_settings(offer, fields),
-            secrets=secrets,
-            strangers=_read_policy(fields),
-            owner_of=fields.get("owner_of") or None,
-        )
-        added = await visit.services.of(CHANNEL_ACCOUNT_SERVICE).add(visit.caller, wanted)
-    except SwitchboardError as error:
-        return _show_offer(visit, offer, Entered(_without_secrets(fields, secrets.values()), error))
+    await require_fresh(visit, fields)
+    wanted = NewChannelAccount(
+        channel=offer.name,
+        name=fields.get("name", "").strip() or offer.name,
+        settings=_read_settings(offer, fields),
+        secrets={one.name: fields.get(f"{SECRET_FIELDS}{one.name}", "") for one in offer.secrets},
+        strangers=_read_policy(fields),
+        owner_of=fields.get("owner_of") or None,
+    )
+    added = await visit.services.of(CHANNEL_ACCOUNT_SERVICE).add(visit.caller, wanted)
     if added.pairing is not None:
         visit.services.of(SHOWN_CODES).keep(visit.session.session_id, added.pairing)
     return visit.go(f"/connections/accounts/{added.name}?done=added")
@@ -91,13 +83,6 @@ def _read_policy(fields: Fields) -> Policy | None:
     return found
 
 
-def _without_secrets(fields: Fields, secrets: Iterable[str]) -> Fields:
-    """What may be shown again: no secret, also where one was entered into another field."""
-    hidden = {one.strip() for one in (*secrets, fields.get(TOKEN_FIELD, "")) if one.strip()}
-    shown = {name: value for name, value in fields.items() if name != TOKEN_FIELD and not name.startswith("secret.")}
-    return {name: value for name, value in shown.items() if not any(one in value for one in hidden)}
-
-
 def _channel_in(visit: Visit) -> str:
     return str(visit.request.path_params["channel"])
 
@@ -106,5 +91,5 @@ _FORM: Final = "/connections/add/{channel}"
 PAGES: Final = (
     WebPage("/connections/add", show_offers, CHANNEL_ACCOUNTS),
     WebPage(_FORM, show_offer, CHANNEL_ACCOUNTS),
-    WebForm(_FORM, add_connection, CHANNEL_ACCOUNTS),
+    WebForm(_FORM, add_connection, CHANNEL_ACCOUNTS, if_refused=show_offer),
 )

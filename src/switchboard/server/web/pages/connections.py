@@ -5,7 +5,7 @@ Next: `app/accounts/service.py`; `connecting.py` beside it adds one.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote
@@ -13,19 +13,17 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from switchboard.app.access import Principal
 from switchboard.app.accounts.offers import butlers_with_tools
-from switchboard.app.accounts.service import CHANNEL_ACCOUNTS, ChannelAccounts, PairingCode
+from switchboard.app.accounts.service import CHANNEL_ACCOUNTS, PairingCode
 from switchboard.app.connectors.pairing import CODE_VALID, Contact
 from switchboard.app.messages.views import MessageView
-from switchboard.domain.errors import SwitchboardError
 from switchboard.server.http.channels import CHANNEL_ACCOUNT_SERVICE
 from switchboard.server.http.pairing import PAIRING_SERVICE
 from switchboard.server.services import ServiceFactory
-from switchboard.server.web.forms import NOTHING_ENTERED, Entered, line_from
-from switchboard.server.web.freshness import TOKEN_FIELD, is_fresh, require_fresh
+from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields, line_from, reason_from
+from switchboard.server.web.freshness import is_fresh, require_fresh
 from switchboard.server.web.naming import name_senders
-from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.visit import Visit
 
 _ROWS: Final = 50
@@ -80,12 +78,8 @@ async def show_connections(visit: Visit) -> Response:
     )
 
 
-async def show_connection(visit: Visit) -> Response:
+async def show_connection(visit: Visit, entered: Entered = NOTHING_ENTERED) -> Response:
     """One, with what waits and what came last."""
-    return await _show_connection(visit, NOTHING_ENTERED)
-
-
-async def _show_connection(visit: Visit, entered: Entered) -> Response:
     accounts = visit.services.of(CHANNEL_ACCOUNT_SERVICE)
     view = await accounts.describe(_name_in(visit))
     messages = await _last_messages(visit, view.channel, view.endpoint)
@@ -123,70 +117,44 @@ def _first_answered(messages: Sequence[MessageView]) -> MessageView | None:
 
 async def check_connection(visit: Visit, _: Fields) -> Response:
     """Sign in at the platform with the secret that is there."""
-    return await _change_account(visit, NOTHING_ENTERED, "tested", ChannelAccounts.check)
+    await visit.services.of(CHANNEL_ACCOUNT_SERVICE).check(visit.caller, _name_in(visit))
+    return visit.go(f"{_address_of(visit)}?done=tested")
 
 
-_Change = Callable[[ChannelAccounts, Principal, str], Awaitable[object]]
+async def pause_connection(visit: Visit, fields: Fields) -> Response:
+    """Disconnect it until it is resumed."""
+    await visit.services.of(CHANNEL_ACCOUNT_SERVICE).pause(visit.caller, _name_in(visit), reason_from(fields))
+    return visit.go(f"{_address_of(visit)}?done=paused")
 
 
-async def _change_account(visit: Visit, entered: Entered, done: str, change: _Change) -> Response:
-    try:
-        await change(visit.services.of(CHANNEL_ACCOUNT_SERVICE), visit.caller, _name_in(visit))
-    except SwitchboardError as error:
-        return await _show_connection(visit, Entered(entered.fields, error))
-    return visit.go(f"{_address_of(visit)}?done={done}")
-
-
-def _reasoned_form(
-    done: str, change: Callable[[ChannelAccounts, Principal, str, str], Awaitable[None]]
-) -> Callable[[Visit, Fields], Awaitable[Response]]:
-    """A form with a reason, which changes an account."""
-
-    async def act(visit: Visit, fields: Fields) -> Response:
-        try:
-            reason = line_from(fields, "reason", "the reason")
-        except SwitchboardError as error:
-            return await _show_connection(visit, Entered(fields, error))
-        return await _change_account(
-            visit, Entered(fields), done, lambda accounts, caller, name: change(accounts, caller, name, reason)
-        )
-
-    return act
+async def resume_connection(visit: Visit, fields: Fields) -> Response:
+    """Let it go on where it stopped."""
+    await visit.services.of(CHANNEL_ACCOUNT_SERVICE).resume(visit.caller, _name_in(visit), reason_from(fields))
+    return visit.go(f"{_address_of(visit)}?done=resumed")
 
 
 async def remove_connection(visit: Visit, fields: Fields) -> Response:
     """Take it out of service; its page is gone afterwards."""
-    try:
-        reason = line_from(fields, "reason", "the reason")
-        await visit.services.of(CHANNEL_ACCOUNT_SERVICE).remove(visit.caller, _name_in(visit), reason)
-    except SwitchboardError as error:
-        return await _show_connection(visit, Entered(fields, error))
+    await visit.services.of(CHANNEL_ACCOUNT_SERVICE).remove(visit.caller, _name_in(visit), reason_from(fields))
     return visit.go("/connections?done=removed")
 
 
 async def make_code(visit: Visit, fields: Fields) -> Response:
     """Make a code by which one person gets in; shown to this session alone."""
     owner_of = fields.get("owner_of") or None
-    try:
-        if owner_of is not None:
-            await require_fresh(visit, fields)
-        view = await visit.services.of(CHANNEL_ACCOUNT_SERVICE).describe(_name_in(visit))
-        code = await visit.services.of(PAIRING_SERVICE).code(visit.caller, view.channel, view.endpoint, owner_of)
-    except SwitchboardError as error:
-        shown = {name: value for name, value in fields.items() if name != TOKEN_FIELD}
-        return await _show_connection(visit, Entered(shown, error))
+    if owner_of is not None:
+        await require_fresh(visit, fields)
+    view = await visit.services.of(CHANNEL_ACCOUNT_SERVICE).describe(_name_in(visit))
+    code = await visit.services.of(PAIRING_SERVICE).code(visit.caller, view.channel, view.endpoint, owner_of)
     visit.services.of(SHOWN_CODES).keep(visit.session.session_id, code)
     return visit.go(_address_of(visit))
 
 
 async def allow_sender(visit: Visit, fields: Fields) -> Response:
     """Put somebody on the list of those who may write."""
-    try:
-        view = await visit.services.of(CHANNEL_ACCOUNT_SERVICE).describe(_name_in(visit))
-        contact = Contact(view.channel, view.endpoint, "person", line_from(fields, "identity", "the address"))
-        await visit.services.of(PAIRING_SERVICE).allow(visit.caller, contact)
-    except SwitchboardError as error:
-        return await _show_connection(visit, Entered(fields, error))
+    view = await visit.services.of(CHANNEL_ACCOUNT_SERVICE).describe(_name_in(visit))
+    contact = Contact(view.channel, view.endpoint, "person", line_from(fields, "identity", "the address"))
+    await visit.services.of(PAIRING_SERVICE).allow(visit.caller, contact)
     return visit.go(f"{_address_of(visit)}?done=allowed")
 
 
@@ -202,10 +170,10 @@ _ONE: Final = "/connections/accounts/{name}"
 PAGES: Final = (
     WebPage("/connections", show_connections, CHANNEL_ACCOUNTS, "Connections"),
     WebPage(_ONE, show_connection, CHANNEL_ACCOUNTS),
-    WebForm(f"{_ONE}/test", check_connection, CHANNEL_ACCOUNTS),
-    WebForm(f"{_ONE}/pause", _reasoned_form("paused", ChannelAccounts.pause), CHANNEL_ACCOUNTS),
-    WebForm(f"{_ONE}/resume", _reasoned_form("resumed", ChannelAccounts.resume), CHANNEL_ACCOUNTS),
-    WebForm(f"{_ONE}/remove", remove_connection, CHANNEL_ACCOUNTS),
-    WebForm(f"{_ONE}/code", make_code, CHANNEL_ACCOUNTS),
-    WebForm(f"{_ONE}/allow", allow_sender, CHANNEL_ACCOUNTS),
+    WebForm(f"{_ONE}/test", check_connection, CHANNEL_ACCOUNTS, if_refused=show_connection),
+    WebForm(f"{_ONE}/pause", pause_connection, CHANNEL_ACCOUNTS, if_refused=show_connection),
+    WebForm(f"{_ONE}/resume", resume_connection, CHANNEL_ACCOUNTS, if_refused=show_connection),
+    WebForm(f"{_ONE}/remove", remove_connection, CHANNEL_ACCOUNTS, if_refused=show_connection),
+    WebForm(f"{_ONE}/code", make_code, CHANNEL_ACCOUNTS, if_refused=show_connection),
+    WebForm(f"{_ONE}/allow", allow_sender, CHANNEL_ACCOUNTS, if_refused=show_connection),
 )

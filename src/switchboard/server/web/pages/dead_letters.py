@@ -16,20 +16,22 @@ from starlette.responses import Response
 
 from switchboard.app.dead_letters.reach import DEAD_LETTERS
 from switchboard.app.dead_letters.requests import Bulk, BulkOutcome, Reroute, RuleWish
-from switchboard.domain.errors import InvalidInput, SwitchboardError
+from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import DeadLetterCategory, Target
 from switchboard.domain.shown import ShownDeadLetter
 from switchboard.server.http.dead_letters import DEAD_LETTER_SERVICE
 from switchboard.server.web.forms import (
     NOTHING_ENTERED,
     Entered,
+    Fields,
     line_from,
     number_from,
+    reason_from,
     receivers_of,
     target_from,
 )
 from switchboard.server.web.naming import name_senders
-from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.visit import Visit
 from switchboard.store.messages.dead_letters import DeadLetterFilter, Status
 
@@ -80,12 +82,8 @@ def _many_of(letters: list[ShownDeadLetter], visit: Visit) -> Mapping[str, str]:
     return {name: value for name, value in asked.items() if value} | {"until": newest.isoformat()}
 
 
-async def show_dead_letter(visit: Visit) -> Response:
+async def show_dead_letter(visit: Visit, entered: Entered = NOTHING_ENTERED) -> Response:
     """One, with the forms to send it on and to close it."""
-    return await _show_letter(visit, NOTHING_ENTERED)
-
-
-async def _show_letter(visit: Visit, entered: Entered) -> Response:
     service, dead_letter_id = visit.services.of(DEAD_LETTER_SERVICE), _letter_id(visit)
     found = await service.get(visit.caller, dead_letter_id)
     return visit.page(
@@ -102,11 +100,8 @@ async def _show_letter(visit: Visit, entered: Entered) -> Response:
 
 async def reroute_letter(visit: Visit, fields: Fields) -> Response:
     """Send one on, and with a name for it also make the rule."""
-    try:
-        wanted = Reroute(line_from(fields, "reason", "the reason"), target_from(fields), _rule_in(fields))
-        await visit.services.of(DEAD_LETTER_SERVICE).reroute(visit.caller, _letter_id(visit), wanted)
-    except SwitchboardError as error:
-        return await _show_letter(visit, Entered(fields, error))
+    wanted = Reroute(reason_from(fields), target_from(fields), _rule_in(fields))
+    await visit.services.of(DEAD_LETTER_SERVICE).reroute(visit.caller, _letter_id(visit), wanted)
     return visit.go(f"/dead-letters/{_letter_id(visit)}?done=rerouted")
 
 
@@ -120,11 +115,8 @@ def _rule_in(fields: Fields) -> RuleWish | None:
 
 async def handle_letter(visit: Visit, fields: Fields) -> Response:
     """Close one: nothing more is to be done with it."""
-    try:
-        resolution = line_from(fields, "resolution", "how it was settled")
-        await visit.services.of(DEAD_LETTER_SERVICE).handle(visit.caller, _letter_id(visit), resolution)
-    except SwitchboardError as error:
-        return await _show_letter(visit, Entered(fields, error))
+    resolution = line_from(fields, "resolution", "how it was settled")
+    await visit.services.of(DEAD_LETTER_SERVICE).handle(visit.caller, _letter_id(visit), resolution)
     return visit.go(f"/dead-letters/{_letter_id(visit)}?done=handled")
 
 
@@ -192,18 +184,21 @@ def _done_in(chosen: Mapping[str, str]) -> _Done | None:
 
 async def act_on_many(visit: Visit, fields: Fields) -> Response:
     """Do it for those that were shown, at most 500 of them, and show what is left."""
-    selected = {name: fields[name] for name in _KEPT if fields.get(name)}
-    try:
-        reason = line_from(fields, "reason", "the reason")
-        doing = _read_action(fields.get("action", ""))
-        number = number_from(fields, "number", "the number", 0)
-        order = Bulk(_filter_of(selected, "pending"), doing, reason, _receiver_in(fields), limit=min(number, _AT_ONCE))
-        made = await visit.services.of(DEAD_LETTER_SERVICE).bulk(visit.caller, order)
-    except SwitchboardError as error:
-        return await _show_many(visit, selected, fields, Entered(fields, error))
+    selected, reason, doing = _selected_by(fields), reason_from(fields), _read_action(fields.get("action", ""))
+    number = number_from(fields, "number", "the number", 0)
+    order = Bulk(_filter_of(selected, "pending"), doing, reason, _receiver_in(fields), limit=min(number, _AT_ONCE))
+    made = await visit.services.of(DEAD_LETTER_SERVICE).bulk(visit.caller, order)
     told = {"done": made.done, "failed": len(made.failed), "meanwhile": max(0, number - made.done - len(made.failed))}
     again = {**selected, "action": doing, "to": fields.get("to", ""), **told}
     return visit.go(f"/dead-letters/many?{urlencode(again)}")
+
+
+async def _show_many_again(visit: Visit, entered: Entered) -> Response:
+    return await _show_many(visit, _selected_by(entered.fields), entered.fields, entered)
+
+
+def _selected_by(fields: Fields) -> Mapping[str, str]:
+    return {name: fields[name] for name in _KEPT if fields.get(name)}
 
 
 def _read_action(action: str) -> _Doing:
@@ -275,8 +270,8 @@ _ONE: Final = "/dead-letters/{dead_letter_id:uuid}"
 PAGES: Final = (
     WebPage("/dead-letters", show_dead_letters, DEAD_LETTERS, "Dead letters"),
     WebPage("/dead-letters/many", show_many, DEAD_LETTERS),
-    WebForm("/dead-letters/many", act_on_many, DEAD_LETTERS),
+    WebForm("/dead-letters/many", act_on_many, DEAD_LETTERS, if_refused=_show_many_again),
     WebPage(_ONE, show_dead_letter, DEAD_LETTERS),
-    WebForm(f"{_ONE}/reroute", reroute_letter, DEAD_LETTERS),
-    WebForm(f"{_ONE}/handle", handle_letter, DEAD_LETTERS),
+    WebForm(f"{_ONE}/reroute", reroute_letter, DEAD_LETTERS, if_refused=show_dead_letter),
+    WebForm(f"{_ONE}/handle", handle_letter, DEAD_LETTERS, if_refused=show_dead_letter),
 )

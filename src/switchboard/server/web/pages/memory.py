@@ -6,7 +6,6 @@ it says is shown by forms, each with its row in the audit. Next: `app/memory/ser
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Final, cast
 from uuid import UUID
 
@@ -14,12 +13,18 @@ from starlette.responses import Response
 
 from switchboard.app.memory.service import MEMORY, MOST_COUNTED, FactFilter, MemoryService, StatedByOperator
 from switchboard.app.people.naming import call_people
-from switchboard.domain.errors import InvalidInput, SwitchboardError
 from switchboard.domain.routing import SystemId
-from switchboard.domain.shown import ShownFact
 from switchboard.server.http.memory import MEMORY_SERVICE
-from switchboard.server.web.forms import NOTHING_ENTERED, Entered, line_from, number_from, receivers_of
-from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.forms import (
+    NOTHING_ENTERED,
+    Entered,
+    Fields,
+    line_from,
+    number_from,
+    reason_from,
+    receivers_of,
+)
+from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.visit import Visit
 
 _ROWS: Final = 50
@@ -30,12 +35,8 @@ _OUTCOMES: Final = {
 }
 
 
-async def show_memory(visit: Visit) -> Response:
+async def show_memory(visit: Visit, entered: Entered = NOTHING_ENTERED) -> Response:
     """Whose facts which butler has, and how many."""
-    return await _show_memory(visit, NOTHING_ENTERED)
-
-
-async def _show_memory(visit: Visit, entered: Entered) -> Response:
     counted = await _service_of(visit).count_by_author()
     begin = number_from({"at": visit.asked("cursor") or ""}, "at", "the place", 0)
     shown = counted[max(begin, 0) :][:_ROWS]
@@ -74,12 +75,12 @@ async def show_facts(visit: Visit, fields: Fields) -> Response:
 
 async def show_fact(visit: Visit, _: Fields) -> Response:
     """One, with the messages that it was taken from, what it replaced, and what became of it."""
-    return await _show_fact(visit, NOTHING_ENTERED, None)
+    return await _show_fact(visit, NOTHING_ENTERED)
 
 
-async def _show_fact(visit: Visit, entered: Entered, outcome: str | None) -> Response:
+async def _show_fact(visit: Visit, entered: Entered, outcome: str | None = None) -> Response:
     service = _service_of(visit)
-    fact, standing, sources = await service.fact(visit.caller, _id_in(visit, "fact_id"))
+    fact, standing, sources = await service.fact(visit.caller, visit.path_id("fact_id"))
     others = {*standing.contradicts, *standing.replaces, standing.superseded_by, standing.confirms} - {None}
     return visit.page(
         "memory_fact.html",
@@ -96,35 +97,19 @@ async def _show_fact(visit: Visit, entered: Entered, outcome: str | None) -> Res
 
 async def share_fact(visit: Visit, fields: Fields) -> Response:
     """Everyone who talks to the butler may hear it."""
-    return await _change_fact(visit, fields, MemoryService.share, "Everyone who talks to the butler may hear it now.")
+    await _service_of(visit).share(visit.caller, visit.path_id("fact_id"), reason_from(fields))
+    return await _show_fact(visit, NOTHING_ENTERED, "Everyone who talks to the butler may hear it now.")
 
 
 async def undo_fact(visit: Visit, fields: Fields) -> Response:
     """It counts as never said."""
-    return await _change_fact(
-        visit, fields, MemoryService.undo, "It counts as never said; what it replaced holds again."
-    )
-
-
-_Change = Callable[..., Awaitable[None]]
-
-
-async def _change_fact(visit: Visit, fields: Fields, change: _Change, outcome: str) -> Response:
-    try:
-        reason = line_from(fields, "reason", "the reason")
-        await change(_service_of(visit), visit.caller, _id_in(visit, "fact_id"), reason)
-    except SwitchboardError as error:
-        return await _show_fact(visit, Entered(fields, error), None)
-    return await _show_fact(visit, NOTHING_ENTERED, outcome)
+    await _service_of(visit).undo(visit.caller, visit.path_id("fact_id"), reason_from(fields))
+    return await _show_fact(visit, NOTHING_ENTERED, "It counts as never said; what it replaced holds again.")
 
 
 async def forget_fact(visit: Visit, fields: Fields) -> Response:
     """For good."""
-    try:
-        reason = line_from(fields, "reason", "the reason")
-        await _service_of(visit).forget(visit.caller, _id_in(visit, "fact_id"), reason)
-    except InvalidInput as error:
-        return await _show_fact(visit, Entered(fields, error), None)
+    await _service_of(visit).forget(visit.caller, visit.path_id("fact_id"), reason_from(fields))
     return visit.go("/memory?done=forgotten")
 
 
@@ -145,8 +130,7 @@ async def show_runs(visit: Visit, fields: Fields) -> Response:
 
 async def undo_run(visit: Visit, fields: Fields) -> Response:
     """All that it has found counts as never said."""
-    reason = line_from(fields, "reason", "the reason")
-    await _service_of(visit).undo_run(visit.caller, _id_in(visit, "run"), reason)
+    await _service_of(visit).undo_run(visit.caller, visit.path_id("run"), reason_from(fields))
     return visit.go("/memory?done=undone")
 
 
@@ -159,22 +143,16 @@ async def show_summaries(visit: Visit, fields: Fields) -> Response:
 
 async def restore_summary(visit: Visit, fields: Fields) -> Response:
     """The butler reads the messages themselves again."""
-    reason = line_from(fields, "reason", "the reason")
-    await _service_of(visit).restore(visit.caller, _id_in(visit, "summary_id"), reason)
+    await _service_of(visit).restore(visit.caller, visit.path_id("summary_id"), reason_from(fields))
     return visit.go("/memory?done=restored")
 
 
 async def add_fact(visit: Visit, fields: Fields) -> Response:
     """As if its author had said it alone with the butler."""
-    try:
-        text, author = line_from(fields, "text", "the fact"), line_from(fields, "author", "whose it is")
-        stated = StatedByOperator(
-            SystemId(fields.get("system_id", "")), author, text, shared=fields.get("shared") == "on"
-        )
-        kept: ShownFact = await _service_of(visit).add(visit.caller, stated)
-    except SwitchboardError as error:
-        return await _show_memory(visit, Entered(fields, error))
-    return await show_facts(visit, {"system_id": kept.system_id, "author": kept.author})
+    text, author = line_from(fields, "text", "the fact"), line_from(fields, "author", "whose it is")
+    stated = StatedByOperator(SystemId(fields.get("system_id", "")), author, text, shared=fields.get("shared") == "on")
+    added = await _service_of(visit).add(visit.caller, stated)
+    return await show_facts(visit, {"system_id": added.system_id, "author": added.author})
 
 
 def _service_of(visit: Visit) -> MemoryService:
@@ -185,19 +163,15 @@ def _choice_in(fields: Fields, name: str) -> str | None:
     return fields.get(name, "").strip() or None
 
 
-def _id_in(visit: Visit, name: str) -> UUID:
-    return visit.path_id(name)
-
-
 _FACT: Final = "/memory/facts/{fact_id:uuid}"
 PAGES: Final = (
     WebPage("/memory", show_memory, MEMORY, "Memory"),
     WebForm("/memory/facts", show_facts, MEMORY),
-    WebForm("/memory/add", add_fact, MEMORY),
+    WebForm("/memory/add", add_fact, MEMORY, if_refused=show_memory),
     WebForm(_FACT, show_fact, MEMORY),
-    WebForm(f"{_FACT}/share", share_fact, MEMORY),
-    WebForm(f"{_FACT}/undo", undo_fact, MEMORY),
-    WebForm(f"{_FACT}/forget", forget_fact, MEMORY),
+    WebForm(f"{_FACT}/share", share_fact, MEMORY, if_refused=_show_fact),
+    WebForm(f"{_FACT}/undo", undo_fact, MEMORY, if_refused=_show_fact),
+    WebForm(f"{_FACT}/forget", forget_fact, MEMORY, if_refused=_show_fact),
     WebForm("/memory/entities", show_entities, MEMORY),
     WebForm("/memory/runs", show_runs, MEMORY),
     WebForm("/memory/runs/{run:uuid}/undo", undo_run, MEMORY),

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Final
 from uuid import UUID
 
@@ -18,14 +17,14 @@ from switchboard.app.messages.explain import EXPLAIN, Explanation, explain
 from switchboard.app.messages.reroutes import REROUTE, RerouteOrder
 from switchboard.app.messages.views import MESSAGES, REPLIES
 from switchboard.app.messages.waiting import TRY_NOW, stop_turns, try_now
-from switchboard.domain.errors import InvalidInput, SwitchboardError
+from switchboard.domain.errors import InvalidInput
 from switchboard.domain.ledger import OutboxRow
 from switchboard.server.http.messages import REROUTER
 from switchboard.server.http.models import CORRECTION_SERVICE
 from switchboard.server.http.outbox import CONNECTOR_SERVICE
-from switchboard.server.web.forms import NOTHING_ENTERED, Entered, line_from, receivers_of, target_from
+from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields, reason_from, receivers_of, target_from
 from switchboard.server.web.naming import name_senders
-from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.visit import Visit
 
 _OUTCOMES: Final = {
@@ -70,12 +69,8 @@ def possible_with(found: Explanation) -> PossibleActions:
     )
 
 
-async def show_actions(visit: Visit) -> Response:
+async def show_actions(visit: Visit, entered: Entered = NOTHING_ENTERED) -> Response:
     """What is possible now."""
-    return await _show_actions(visit, NOTHING_ENTERED)
-
-
-async def _show_actions(visit: Visit, entered: Entered) -> Response:
     found = await explain(visit.services.runtime, _message_id(visit))
     return visit.page(
         "message_actions.html",
@@ -89,74 +84,46 @@ async def _show_actions(visit: Visit, entered: Entered) -> Response:
     )
 
 
-async def _answer_form(visit: Visit, fields: Fields, act: Callable[[], Awaitable[str]]) -> Response:
-    """Act, and show what came of it; what is refused is shown above the forms, with what was entered."""
-    try:
-        done = await act()
-    except SwitchboardError as error:
-        return await _show_actions(visit, Entered(fields, error))
-    return visit.go(f"/messages/{_message_id(visit)}/actions?done={done}")
-
-
 async def reroute_message(visit: Visit, fields: Fields) -> Response:
     """Send it to others than those who have it."""
-
-    async def act() -> str:
-        reason = line_from(fields, "reason", "the reason")
-        order = RerouteOrder(reason, target_from(fields), fields.get("instead_of") or None, again="again" in fields)
-        await visit.services.of(REROUTER).reroute(visit.caller, _message_id(visit), order)
-        return "rerouted"
-
-    return await _answer_form(visit, fields, act)
+    instead_of = fields.get("instead_of") or None
+    order = RerouteOrder(reason_from(fields), target_from(fields), instead_of, again="again" in fields)
+    await visit.services.of(REROUTER).reroute(visit.caller, _message_id(visit), order)
+    return _go_back(visit, "rerouted")
 
 
 async def correct_message(visit: Visit, fields: Fields) -> Response:
     """Say whom a model should have chosen."""
-
-    async def act() -> str:
-        reason = line_from(fields, "reason", "the reason")
-        to = fields.get("to", "").strip()
-        if not to:
-            raise InvalidInput("choose who should have got it", field="to")
-        wish = Wish(to, reason, only_note="only_note" in fields)
-        done = await visit.services.of(CORRECTION_SERVICE).correct(visit.caller, _message_id(visit), wish)
-        return "nothing" if done.already else "corrected"
-
-    return await _answer_form(visit, fields, act)
+    reason, to = reason_from(fields), fields.get("to", "").strip()
+    if not to:
+        raise InvalidInput("choose who should have got it", field="to")
+    wish = Wish(to, reason, only_note="only_note" in fields)
+    done = await visit.services.of(CORRECTION_SERVICE).correct(visit.caller, _message_id(visit), wish)
+    return _go_back(visit, "nothing" if done.already else "corrected")
 
 
 async def try_again(visit: Visit, fields: Fields) -> Response:
     """Do not wait for the next attempt."""
-
-    async def act() -> str:
-        reason = line_from(fields, "reason", "the reason")
-        done = await try_now(visit.services.runtime, visit.caller, _message_id(visit), reason)
-        return "tried" if done.lanes else "nothing"
-
-    return await _answer_form(visit, fields, act)
+    done = await try_now(visit.services.runtime, visit.caller, _message_id(visit), reason_from(fields))
+    return _go_back(visit, "tried" if done.lanes else "nothing")
 
 
 async def stop_message(visit: Visit, fields: Fields) -> Response:
     """End its turns, with what they have written."""
-
-    async def act() -> str:
-        reason = line_from(fields, "reason", "the reason")
-        done = await stop_turns(visit.services.views, visit.services.runtime, visit.caller, _message_id(visit), reason)
-        return "stopped" if done.stopped else "nothing"
-
-    return await _answer_form(visit, fields, act)
+    services, reason = visit.services, reason_from(fields)
+    done = await stop_turns(services.views, services.runtime, visit.caller, _message_id(visit), reason)
+    return _go_back(visit, "stopped" if done.stopped else "nothing")
 
 
 async def resend_reply(visit: Visit, fields: Fields) -> Response:
     """Send a reply again that was not sent, or may not have been."""
+    outbox_id, reason = visit.path_id("outbox_id"), reason_from(fields)
+    await visit.services.of(CONNECTOR_SERVICE).resend(visit.caller, outbox_id, reason)
+    return _go_back(visit, "resent")
 
-    async def act() -> str:
-        reason = line_from(fields, "reason", "the reason")
-        outbox_id = visit.path_id("outbox_id")
-        await visit.services.of(CONNECTOR_SERVICE).resend(visit.caller, outbox_id, reason)
-        return "resent"
 
-    return await _answer_form(visit, fields, act)
+def _go_back(visit: Visit, done: str) -> Response:
+    return visit.go(f"/messages/{_message_id(visit)}/actions?done={done}")
 
 
 def _message_id(visit: Visit) -> UUID:
@@ -166,9 +133,9 @@ def _message_id(visit: Visit) -> UUID:
 _ONE: Final = "/messages/{request_id:uuid}"
 PAGES: Final = (
     WebPage(f"{_ONE}/actions", show_actions, EXPLAIN),
-    WebForm(f"{_ONE}/reroute", reroute_message, REROUTE),
-    WebForm(f"{_ONE}/correct", correct_message, CORRECT),
-    WebForm(f"{_ONE}/try", try_again, TRY_NOW),
-    WebForm(f"{_ONE}/stop", stop_message, MESSAGES),
-    WebForm(f"{_ONE}/replies/{{outbox_id:uuid}}/resend", resend_reply, REPLIES),
+    WebForm(f"{_ONE}/reroute", reroute_message, REROUTE, if_refused=show_actions),
+    WebForm(f"{_ONE}/correct", correct_message, CORRECT, if_refused=show_actions),
+    WebForm(f"{_ONE}/try", try_again, TRY_NOW, if_refused=show_actions),
+    WebForm(f"{_ONE}/stop", stop_message, MESSAGES, if_refused=show_actions),
+    WebForm(f"{_ONE}/replies/{{outbox_id:uuid}}/resend", resend_reply, REPLIES, if_refused=show_actions),
 )

@@ -10,6 +10,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from switchboard.app.rules.records import COUNTED_DECISIONS
@@ -23,12 +24,12 @@ from switchboard.app.rules.service import (
     WrittenRules,
 )
 from switchboard.core.routing.draft import parse_draft
-from switchboard.domain.errors import InvalidInput, SwitchboardError
+from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Team, TeamId
 from switchboard.server.http.rules import RULE_RECORDS, RULE_SERVICE
-from switchboard.server.web.forms import NOTHING_ENTERED, Entered, line_from, number_from, target_from
-from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields, number_from, reason_from, target_from
+from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.visit import Visit
 from switchboard.store.ids import new_uuid7
 
@@ -83,12 +84,10 @@ async def show_rules(visit: Visit) -> Response:
     )
 
 
-async def show_rule(visit: Visit) -> Response:
-    """One rule, with its history and the form to change it."""
-    return await _show_rule(visit, NOTHING_ENTERED, None)
-
-
-async def _show_rule(visit: Visit, entered: Entered, effect: WrittenRule | WrittenRules | None) -> Response:
+async def show_rule(
+    visit: Visit, entered: Entered = NOTHING_ENTERED, effect: WrittenRule | WrittenRules | None = None
+) -> Response:
+    """One rule, with its history and the form to change it; `effect`: of the change that is entered."""
     reach = visit.services.reach(visit.caller)
     rule, history = await visit.services.of(RULE_RECORDS).get(reach, _rule_id(visit))
     return visit.page(
@@ -112,40 +111,30 @@ async def _show_rule(visit: Visit, entered: Entered, effect: WrittenRule | Writt
 
 async def change_rule(visit: Visit, fields: Fields) -> Response:
     """Show the effect of a change or, once it is confirmed, make it."""
-    saves = fields.get("step") == "save"
-    try:
-        order = Order(line_from(fields, "reason", "the reason") if saves else "effect", dry_run=not saves)
-        version = number_from(fields, "version", "the version", 0)
-        patch = Patch(_rule_id(visit), version, _draft_in(fields))
-        effect = await visit.services.of(RULE_SERVICE).update(visit.caller, patch, order)
-    except SwitchboardError as error:
-        return await _show_rule(visit, Entered(fields, error), None)
-    if saves:
-        return visit.go(f"/rules/{_rule_id(visit)}?done=saved")
-    return await _show_rule(visit, Entered(fields), effect)
+    order, version = _order_in(fields), number_from(fields, "version", "the version", 0)
+    patch = Patch(_rule_id(visit), version, _draft_in(fields))
+    effect = await visit.services.of(RULE_SERVICE).update(visit.caller, patch, order)
+    if order.dry_run:
+        return await show_rule(visit, Entered(fields), effect)
+    return visit.go(f"/rules/{_rule_id(visit)}?done=saved")
 
 
 async def delete_rule(visit: Visit, fields: Fields) -> Response:
     """Show the effect of removing a rule or, once it is confirmed, remove it."""
-    saves = fields.get("step") == "save"
-    try:
-        order = Order(line_from(fields, "reason", "the reason") if saves else "effect", dry_run=not saves)
-        version = number_from(fields, "version", "the version", 0)
-        effect = await visit.services.of(RULE_SERVICE).delete(visit.caller, _rule_id(visit), version, order)
-    except SwitchboardError as error:
-        return await _show_rule(visit, Entered(fields, error), None)
-    if saves:
-        return visit.go("/rules?done=deleted")
-    return await _show_rule(visit, Entered(fields), effect)
+    order, version = _order_in(fields), number_from(fields, "version", "the version", 0)
+    effect = await visit.services.of(RULE_SERVICE).delete(visit.caller, _rule_id(visit), version, order)
+    if order.dry_run:
+        return await show_rule(visit, Entered(fields), effect)
+    return visit.go("/rules?done=deleted")
 
 
 async def show_new_rule(visit: Visit) -> Response:
     """The form for a new rule of a team."""
     team_id = visit.asked("team") or "root"
-    return await _show_new_rule(visit, Entered({"team_id": team_id, "active": "on", "channel": "*"}), None)
+    return await _show_new_rule(visit, Entered({"team_id": team_id, "active": "on", "channel": "*"}))
 
 
-async def _show_new_rule(visit: Visit, entered: Entered, effect: WrittenRule | None) -> Response:
+async def _show_new_rule(visit: Visit, entered: Entered, effect: WrittenRule | None = None) -> Response:
     return visit.page(
         "new_rule.html",
         entered.status,
@@ -162,16 +151,12 @@ async def _show_new_rule(visit: Visit, entered: Entered, effect: WrittenRule | N
 
 async def create_rule(visit: Visit, fields: Fields) -> Response:
     """Show the effect of a new rule or, once it is confirmed, make it."""
-    saves = fields.get("step") == "save"
-    try:
-        order = Order(line_from(fields, "reason", "the reason") if saves else "effect", dry_run=not saves)
-        new = NewRule(TeamId(fields.get("team_id", "root")), parse_draft(_draft_in(fields)), _new_id_in(fields))
-        effect = await visit.services.of(RULE_SERVICE).create(visit.caller, new, order)
-    except SwitchboardError as error:
-        return await _show_new_rule(visit, Entered(fields, error), None)
-    if saves:
-        return visit.go(f"/rules/{effect.rule['rule_id']}?done=saved")
-    return await _show_new_rule(visit, Entered(fields), effect)
+    order, draft = _order_in(fields), parse_draft(_draft_in(fields))
+    new = NewRule(TeamId(fields.get("team_id", "root")), draft, _new_id_in(fields))
+    effect = await visit.services.of(RULE_SERVICE).create(visit.caller, new, order)
+    if order.dry_run:
+        return await _show_new_rule(visit, Entered(fields), effect)
+    return visit.go(f"/rules/{effect.rule['rule_id']}?done=saved")
 
 
 async def show_versions(visit: Visit) -> Response:
@@ -186,12 +171,10 @@ async def show_versions(visit: Visit) -> Response:
     )
 
 
-async def show_version(visit: Visit) -> Response:
-    """What one version changed, and the way back."""
-    return await _show_version(visit, NOTHING_ENTERED, None)
-
-
-async def _show_version(visit: Visit, entered: Entered, effect: WrittenRules | None) -> Response:
+async def show_version(
+    visit: Visit, entered: Entered = NOTHING_ENTERED, effect: WrittenRules | None = None
+) -> Response:
+    """What one version changed, and the way back; `effect`: of going it."""
     reach = visit.services.reach(visit.caller)
     version = await visit.services.of(RULE_RECORDS).version(reach, visit.path_number("version"))
     newest = visit.services.runtime.rule_book.rules.version
@@ -208,18 +191,19 @@ async def _show_version(visit: Visit, entered: Entered, effect: WrittenRules | N
 
 async def restore_rules(visit: Visit, fields: Fields) -> Response:
     """Show what going back to a version would change or, once it is confirmed, go back."""
-    saves = fields.get("step") == "save"
-    try:
-        reason = line_from(fields, "reason", "the reason") if saves else "effect"
-        shown_at = number_from(fields, "newest", "the version in force", 0) if saves else None
-        order = Order(reason, shown_at, dry_run=not saves)
-        version = number_from(fields, "to", "the version", visit.path_number("version"))
-        effect = await visit.services.of(RULE_SERVICE).restore(visit.caller, version, None, order)
-    except SwitchboardError as error:
-        return await _show_version(visit, Entered(fields, error), None)
-    if saves:
-        return visit.go("/rules/versions?done=restored")
-    return await _show_version(visit, Entered({**fields, "newest": str(effect.version)}), effect)
+    order = _order_in(fields)
+    if not order.dry_run:  # only what was shown is undone
+        order = replace(order, expected_version=number_from(fields, "newest", "the version in force", 0))
+    version = number_from(fields, "to", "the version", visit.path_number("version"))
+    effect = await visit.services.of(RULE_SERVICE).restore(visit.caller, version, None, order)
+    if order.dry_run:
+        return await show_version(visit, Entered({**fields, "newest": str(effect.version)}), effect)
+    return visit.go("/rules/versions?done=restored")
+
+
+def _order_in(fields: Fields) -> Order:
+    """To make the change, once its effect was shown and confirmed; otherwise to try it. Raises InvalidInput."""
+    return Order(reason_from(fields)) if fields.get("step") == "save" else Order("effect", dry_run=True)
 
 
 def written_fields(rule: JsonMapping) -> Mapping[str, str]:
@@ -280,11 +264,11 @@ _ONE: Final = "/rules/{rule_id:uuid}"
 PAGES: Final = (
     WebPage("/rules", show_rules, READ_RULES, "Rules"),
     WebPage("/rules/new", show_new_rule, EDIT_RULES),
-    WebForm("/rules/new", create_rule, EDIT_RULES),
+    WebForm("/rules/new", create_rule, EDIT_RULES, if_refused=_show_new_rule),
     WebPage("/rules/versions", show_versions, READ_RULES),
     WebPage("/rules/versions/{version:int}", show_version, READ_RULES),
-    WebForm("/rules/versions/{version:int}/restore", restore_rules, EDIT_RULES),
+    WebForm("/rules/versions/{version:int}/restore", restore_rules, EDIT_RULES, if_refused=show_version),
     WebPage(_ONE, show_rule, READ_RULES),
-    WebForm(f"{_ONE}/change", change_rule, EDIT_RULES),
-    WebForm(f"{_ONE}/delete", delete_rule, EDIT_RULES),
+    WebForm(f"{_ONE}/change", change_rule, EDIT_RULES, if_refused=show_rule),
+    WebForm(f"{_ONE}/delete", delete_rule, EDIT_RULES, if_refused=show_rule),
 )

@@ -9,7 +9,8 @@ from starlette.responses import Response
 from switchboard.app.web_sessions import PAGES as ALL_PAGES
 from switchboard.server.http.web_sessions import WEB_SESSION_SERVICE
 from switchboard.server.paths import WEB
-from switchboard.server.web.page import Fields, WebForm
+from switchboard.server.web.forms import Fields
+from switchboard.server.web.page import WebForm
 from switchboard.server.web.signing_in import local_path
 from switchboard.server.web.visit import Visit
 

@@ -5,7 +5,7 @@ Next: `app/connectors/pairing.py`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, cast, get_args
 from uuid import UUID
 
@@ -13,12 +13,12 @@ from starlette.responses import Response
 
 from switchboard.app.connectors.pairing import PAIRING, HeldMessage
 from switchboard.app.people.naming import SenderPlace
-from switchboard.domain.errors import InvalidInput, SwitchboardError
+from switchboard.domain.errors import InvalidInput
 from switchboard.domain.shown import ContactState, ShownContact
 from switchboard.server.http.pairing import PAIRING_SERVICE
-from switchboard.server.web.forms import NOTHING_ENTERED, Entered, line_from
+from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields, reason_from
 from switchboard.server.web.naming import name_senders
-from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.visit import Visit
 
 _ROWS: Final = 50
@@ -47,12 +47,8 @@ def _place_of(contact: ShownContact) -> SenderPlace:
     return SenderPlace(contact.channel, contact.endpoint, contact.identity)
 
 
-async def show_stranger(visit: Visit) -> Response:
+async def show_stranger(visit: Visit, entered: Entered = NOTHING_ENTERED) -> Response:
     """One, with the messages that are held."""
-    return await _show_stranger(visit, NOTHING_ENTERED)
-
-
-async def _show_stranger(visit: Visit, entered: Entered) -> Response:
     service, contact_id = visit.services.of(PAIRING_SERVICE), _contact_id(visit)
     contact = await service.contact(contact_id)
     held, following = await service.held(contact_id, limit=_ROWS, cursor=visit.asked("cursor"))
@@ -74,18 +70,14 @@ def _writers_of(contact: ShownContact, held: Sequence[HeldMessage]) -> list[tupl
     return [(_place_of(contact), None), *wrote]
 
 
-def _decision_form(state: ContactState) -> Callable[[Visit, Fields], Awaitable[Response]]:
+def _decision_form(path: str, state: ContactState) -> WebForm:
     """The form by which a stranger gets into this state."""
 
     async def decide(visit: Visit, fields: Fields) -> Response:
-        try:
-            reason = line_from(fields, "reason", "the reason")
-            await visit.services.of(PAIRING_SERVICE).decide(visit.caller, _contact_id(visit), state, reason)
-        except SwitchboardError as error:
-            return await _show_stranger(visit, Entered(fields, error))
+        await visit.services.of(PAIRING_SERVICE).decide(visit.caller, _contact_id(visit), state, reason_from(fields))
         return visit.go(f"/strangers/{_contact_id(visit)}?done={state}")
 
-    return decide
+    return WebForm(path, decide, PAIRING, if_refused=show_stranger)
 
 
 def _contact_id(visit: Visit) -> UUID:
@@ -96,7 +88,7 @@ _ONE: Final = "/strangers/{contact_id:uuid}"
 PAGES: Final = (
     WebPage("/strangers", show_strangers, PAIRING, "Strangers"),
     WebPage(_ONE, show_stranger, PAIRING),
-    WebForm(f"{_ONE}/approve", _decision_form("approved"), PAIRING),
-    WebForm(f"{_ONE}/deny", _decision_form("denied"), PAIRING),
-    WebForm(f"{_ONE}/revoke", _decision_form("stranger"), PAIRING),
+    _decision_form(f"{_ONE}/approve", "approved"),
+    _decision_form(f"{_ONE}/deny", "denied"),
+    _decision_form(f"{_ONE}/revoke", "stranger"),
 )

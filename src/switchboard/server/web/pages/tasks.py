@@ -12,11 +12,11 @@ from starlette.responses import Response
 
 from switchboard.app.people.naming import call_people
 from switchboard.app.tasks.service import TASKS
-from switchboard.domain.errors import Conflict, InvalidInput, SwitchboardError
+from switchboard.domain.errors import Conflict, InvalidInput
 from switchboard.domain.tasks import ShownLedger, TaskState
 from switchboard.server.http.tasks import TASK_SERVICE
-from switchboard.server.web.forms import NOTHING_ENTERED, Entered, line_from
-from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields, reason_from
+from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.visit import Visit
 
 _ROWS: Final = 50
@@ -50,12 +50,8 @@ async def show_tasks(visit: Visit) -> Response:
     )
 
 
-async def show_task(visit: Visit) -> Response:
+async def show_task(visit: Visit, entered: Entered = NOTHING_ENTERED) -> Response:
     """One, with the times at which it was due."""
-    return await _show_task(visit, NOTHING_ENTERED)
-
-
-async def _show_task(visit: Visit, entered: Entered) -> Response:
     shown = await visit.services.of(TASK_SERVICE).show_ledger(_task_id(visit))
     names = await call_people(visit.services.runtime.database, {shown.task.person})
     return visit.page(
@@ -72,24 +68,16 @@ async def _show_task(visit: Visit, entered: Entered) -> Response:
 
 async def cancel_task(visit: Visit, fields: Fields) -> Response:
     """It is due no more."""
-    try:
-        reason = line_from(fields, "reason", "the reason")
-        await visit.services.of(TASK_SERVICE).cancel(visit.caller, _task_id(visit), reason)
-    except SwitchboardError as error:
-        return await _show_task(visit, Entered(fields, error))
+    await visit.services.of(TASK_SERVICE).cancel(visit.caller, _task_id(visit), reason_from(fields))
     return visit.go(f"/tasks/{_task_id(visit)}?done=cancelled")
 
 
 async def run_task(visit: Visit, fields: Fields) -> Response:
     """Due now, besides its times."""
-    try:
-        reason = line_from(fields, "reason", "the reason")
-        tasks = visit.services.of(TASK_SERVICE)
-        if fields.get("last", "") != _last_due(await tasks.show_ledger(_task_id(visit))):
-            raise Conflict("it was due meanwhile: what came of it stands below")
-        await tasks.run_now(visit.caller, _task_id(visit), reason)
-    except SwitchboardError as error:
-        return await _show_task(visit, Entered(fields, error))
+    reason, tasks = reason_from(fields), visit.services.of(TASK_SERVICE)
+    if fields.get("last", "") != _last_due(await tasks.show_ledger(_task_id(visit))):
+        raise Conflict("it was due meanwhile: what came of it stands below")
+    await tasks.run_now(visit.caller, _task_id(visit), reason)
     return visit.go(f"/tasks/{_task_id(visit)}?done=run")
 
 
@@ -106,6 +94,6 @@ _ONE: Final = "/tasks/{task_id:uuid}"
 PAGES: Final = (
     WebPage("/tasks", show_tasks, TASKS, "Tasks"),
     WebPage(_ONE, show_task, TASKS),
-    WebForm(f"{_ONE}/cancel", cancel_task, TASKS),
-    WebForm(f"{_ONE}/run", run_task, TASKS),
+    WebForm(f"{_ONE}/cancel", cancel_task, TASKS, if_refused=show_task),
+    WebForm(f"{_ONE}/run", run_task, TASKS, if_refused=show_task),
 )

@@ -12,11 +12,11 @@ from switchboard.app.setup.discovery import Discovery
 from switchboard.app.setup.first_run import CARDS, SETUP, WHOLE, CardState, SetupAnswers
 from switchboard.app.setup.questions import BUTLER, WORKSPACE
 from switchboard.app.setup.trial import BriefTrial, describe_habits
-from switchboard.domain.errors import InvalidInput, SwitchboardError
+from switchboard.domain.errors import InvalidInput
 from switchboard.server.http.setup import SETUP_SERVICE
 from switchboard.server.web.chats import new_thread, open_chat
-from switchboard.server.web.forms import NOTHING_ENTERED, Entered
-from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields
+from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.visit import Visit
 
 _HERE: Final = "/welcome"
@@ -29,31 +29,20 @@ _NONE, _OTHER = "none", "other"
 _STATES: Final[tuple[CardState, ...]] = ("open", "done", "skipped")
 
 
-async def show_welcome(visit: Visit) -> Response:
-    """All cards; models are looked for when the card is opened."""
-    found = await _find_models(visit) if visit.asked("look") else None
-    return await _show_welcome(visit, NOTHING_ENTERED, found)
-
-
-async def _find_models(visit: Visit) -> Discovery | None:
-    service = visit.services.of(SETUP_SERVICE)
-    return await service.find_models() if (await service.state()).settable else None
-
-
-async def _show_welcome(
+async def show_welcome(
     visit: Visit,
-    entered: Entered,
-    found: Discovery | None,
+    entered: Entered = NOTHING_ENTERED,
     *,
     brief: BriefTrial | None = None,
     files: Mapping[PurePosixPath, str] | None = None,
 ) -> Response:
-    state = await visit.services.of(SETUP_SERVICE).state()
+    """All cards; models are looked for when theirs is opened. `brief`, `files`: what came of what was entered there."""
+    found = await _find_models(visit) if visit.asked("look") or entered.fields else None
     thread = visit.asked("thread") or new_thread()
     return visit.page(
         "welcome.html",
         entered.status,
-        state=state,
+        state=await visit.services.of(SETUP_SERVICE).state(),
         opened=await open_chat(visit, thread, back="/ui/welcome"),
         found=found,
         chosen=entered.value("choice") or _first_choice(found),
@@ -69,6 +58,11 @@ async def _show_welcome(
     )
 
 
+async def _find_models(visit: Visit) -> Discovery | None:
+    service = visit.services.of(SETUP_SERVICE)
+    return await service.find_models() if (await service.state()).settable else None
+
+
 def _first_choice(found: Discovery | None) -> str:
     if found is None or not found.offers:
         return _OTHER
@@ -77,20 +71,14 @@ def _first_choice(found: Discovery | None) -> str:
 
 async def set_model(visit: Visit, fields: Fields) -> Response:
     """Test what was chosen, show what would be written, or write it and start again."""
-    service, found = visit.services.of(SETUP_SERVICE), await _find_models(visit)
-    try:
-        answers = answers_from(fields)
-        match fields.get("do"):
-            case "test":
-                brief = await service.try_model(answers)
-                return await _show_welcome(visit, Entered(fields), found, brief=brief)
-            case "write":
-                await service.write_files(visit.caller, answers)
-            case _:
-                files = await service.propose_files(answers)
-                return await _show_welcome(visit, Entered(fields), found, files=files)
-    except SwitchboardError as error:
-        return await _show_welcome(visit, Entered(fields, error), found)
+    service, answers = visit.services.of(SETUP_SERVICE), answers_from(fields)
+    match fields.get("do"):
+        case "test":
+            return await show_welcome(visit, Entered(fields), brief=await service.try_model(answers))
+        case "write":
+            await service.write_files(visit.caller, answers)
+        case _:
+            return await show_welcome(visit, Entered(fields), files=await service.propose_files(answers))
     if not await service.start_again(visit.caller):
         return visit.go(f"{_HERE}#model")
     return visit.page("restarting.html", start=service.start)
@@ -135,6 +123,6 @@ async def settle_card(visit: Visit, fields: Fields) -> Response:
 PAGES: Final = (
     WebPage(_HERE, show_welcome, SETUP, "Set up"),
     WebPage(f"{_HERE}/restarted", show_restarted, SETUP),
-    WebForm(_MODEL, set_model, SETUP),
+    WebForm(_MODEL, set_model, SETUP, if_refused=show_welcome),
     WebForm(_CARD, settle_card, SETUP),
 )
