@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -13,7 +12,7 @@ import pytest
 
 from switchboard.agents.model.engine import ModelEngine
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.turns.loop import AS_TEXT, CUT_OFF
+from switchboard.core.turns.loop import AS_TEXT, CUT_OFF, EMPTY
 from switchboard.journey.approving import ApprovalDecision, decide
 from switchboard.ports.engine import Answer, Delta
 from switchboard.store.memory.history import StoredHistory, StoredReaders
@@ -30,7 +29,7 @@ from tests.waiting import eventually
 
 MINE: Final = {"owners": OWNER}
 LOOK: Final = Call("look", {"text": "here"})
-READ: Final[tuple[TextForm, ...]] = ("json", "fenced", "tool_call", "mistral", "function", "parameters")
+READ: Final[tuple[TextForm, ...]] = ("json", "fenced", "tool_call", "mistral", "function", "parameters", "pythonic")
 MARKUP: Final = ("tool_call", "TOOL_CALLS", "function", "<|", "|>", '"arguments"', "look(", "think>")
 
 
@@ -81,7 +80,7 @@ async def test_what_may_not_be_called_goes_back_once(form: TextForm, *, local: b
         a_local_engine(llm, look) if local else a_hosted_engine(llm, look) as engine,
     ):
         result, seen = await answered(engine)
-    read = local and form not in ("pythonic", "channel")
+    read = local and form != "channel"
     told = llm.requests[1].messages[-1].text
     assert ("text must be string, not 7" in told) if read else (told == AS_TEXT)
     assert [arguments for _, arguments in look.calls] == [{"text": "here"}]
@@ -94,12 +93,13 @@ async def a_hosted_engine(llm: ScriptedLlm, *tools: Noting) -> AsyncIterator[Mod
         yield engine
 
 
-async def test_a_model_that_insists_has_its_text_sent_without_template_markup() -> None:
+@pytest.mark.parametrize(("said", "told"), [("I look.\n", "I look."), ("", EMPTY)])
+async def test_of_a_model_that_insists_only_what_else_it_says_is_sent(said: str, told: str) -> None:
     look = Noting("look")
-    async with ScriptedLlm([written("tool_call")] * 2) as llm, a_hosted_engine(llm, look) as engine:
-        result, _ = await answered(engine)
-    assert json.loads(result.text) == {"name": "look", "arguments": {"text": "here"}}
-    assert look.calls == []
+    async with ScriptedLlm([written("tool_call", said)] * 2) as llm, a_hosted_engine(llm, look) as engine:
+        result, seen = await answered(engine)
+    assert (result.text, look.calls) == (told, [])
+    assert not [text for text in seen if any(mark in text for mark in MARKUP)]
 
 
 async def test_json_that_was_asked_for_is_sent_as_it_is() -> None:

@@ -229,8 +229,8 @@ class Reply:
     `stop_reason`: `end`, `tool_calls`, `length`, `refused`, `context_too_long`, else what the source said; None: the
     end was never seen. `by_program`: the calls went from a program to the request's tool server, whose record is the
     truth; otherwise they have not been carried out yet. `thought`: the model is known to have thought before it
-    answered. `unmade`: why calls that the model has begun are not in `calls`. `blocks` and `origin` as in
-    `ChatMessage`.
+    answered. `unmade`: why calls that the model has begun are not in `calls`; they are not in `text` either. `blocks`
+    and `origin` as in `ChatMessage`.
     """
 
     text: str = ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -21,7 +21,7 @@ from switchboard.llm.call_form import unwrap_reply
 from switchboard.llm.json_form import calls_described
 from switchboard.llm.port import ApiKind
 from switchboard.llm.speech import Speech, SpeechRules, speech_of
-from switchboard.llm.text_calls import TextCalls, read_calls
+from switchboard.llm.text_calls import TextCalls, is_quoted, read_calls
 from switchboard.llm.web import status_failure
 
 Document = Mapping[str, object]
@@ -105,15 +105,23 @@ def rules_of(request: Request, *, local: bool, thinks: bool) -> SpeechRules:
 
 def _with_text_calls(reply: Reply, said: Speech, request: Request, *, carried_out: bool) -> Reply:
     """The reply with the calls of which its text consists; if they are not to be made, it says so."""
-    found = TextCalls((), said.text, said.text) if said.called else None
+    found = TextCalls((), said.text) if said.called else None
     found = found or read_calls(said.text, request.tools, said.calls_at)
     if found is None:
         return reply
     if reply.stop_reason == "length":
         return replace(reply, text=found.prose, unmade="cut_off")
-    if carried_out and found.calls and not request.no_calls:
+    if carried_out and found.calls and not request.no_calls and not is_quoted(said.text, _read_by_model(request)):
         return replace(reply, text="", calls=found.calls, blocks=())
-    return replace(reply, text=found.text, unmade="as_text")
+    return replace(reply, text=found.prose, unmade="as_text")
+
+
+def _read_by_model(request: Request) -> Iterator[str]:
+    """What others have written of the request."""
+    for message in request.messages:
+        if message.role == "user":
+            yield message.text
+            yield from (result.text for result in message.results)
 
 
 def told_in_the_body(document: Document, body: str) -> ModelFailure:

@@ -208,9 +208,6 @@ class _Heard:
         if not reply.text.startswith(self.told):
             self._take_back()
         rest = reply.text[len(self.told) :]
-        if reply.unmade == "as_text":  # its reader decides whether this is told to a person
-            self.on_delta(ModelDelta(end=replace(reply, text=rest)))
-            return
         if rest:
             self.on_delta(ModelDelta(rest))
         tell(reply, self.on_delta, text=False)

@@ -8,10 +8,12 @@ out.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
+from warnings import catch_warnings
 
 from msgspec import Struct
 
@@ -20,18 +22,19 @@ from switchboard.core.text.lenient import clean, json_value, mapping, string
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.llm import OfferedTool, ToolCall
 
-_TAGS: Final = ("tool_call", "tool_calls", "function_call", "function_calls", "tool_use")
+_TAGS: Final = ("tool_call", "tool_calls", "function_call", "function_calls", "tool_use", "tool", "tools")
 _FUNCTION: Final = "<function="
 _MISTRAL: Final = "[TOOL_CALLS]"
-_OTHERS: Final = (
-    "<|python_tag|>",
-    "<|tool_call|>",
-    "<|tool_call_start|>",
-    "<|tool_calls_section_begin|>",
-    "<\uff5ctool\u2581calls\u2581begin\uff5c>",
-)
+_CLOSINGS: Final = {
+    **{f"<{tag}>": f"</{tag}>" for tag in _TAGS},
+    "<|python_tag|>": "<|eom_id|>",
+    "<|tool_call|>": "<|/tool_call|>",
+    "<|tool_call_start|>": "<|tool_call_end|>",
+}
+"""The marks between which calls are JSON, or `<function=…>`, or look like Python."""
+_OTHERS: Final = ("<|tool_calls_section_begin|>", "<\uff5ctool\u2581calls\u2581begin\uff5c>")
 """Marks of calls that are recognised, but not read."""
-MARKS: Final = frozenset((*(f"<{tag}>" for tag in _TAGS), _FUNCTION, _MISTRAL, *_OTHERS))
+MARKS: Final = frozenset((*_CLOSINGS, _FUNCTION, _MISTRAL, *_OTHERS))
 """The beginnings of calls in the forms of chat templates."""
 
 _MOST: Final = 100_000
@@ -46,10 +49,18 @@ _TEMPLATE: Final = re.compile(
 )
 _OUTSIDE: Final = re.compile(rf"(```.*?(?:```|\Z)|`[^`\n]*`)|{_TEMPLATE.pattern}", re.DOTALL)
 """Code, which is kept, or a mark outside of it."""
-_TAG: Final = re.compile(rf"<({'|'.join(_TAGS)})>")
+_TAG: Final = re.compile("|".join(map(re.escape, _CLOSINGS)))
 _NAMED: Final = re.compile(r"<function=([^<>\s]{1,200})>")
 _PARAMETER: Final = re.compile(r"\s*<parameter=([^<>\s]{1,200})>")
 _TO_ARGUMENTS: Final = re.compile(r"\s*([\w.-]{1,200})\s*(?:\[CALL_ID\][\w-]{0,60})?(?:\[ARGS\])?\s*(?=\{)")
+_STRAY: Final = re.compile(rf"(?:[\s}}]|</(?:{'|'.join(_TAGS)})>)*[,;]?\s*")
+"""What models write behind the object of a call: braces and tags that nothing opened, and separators."""
+_ACTION: Final = re.compile(
+    r"(?:Thought:[^\n]{0,2000}\n\s*)?Action:[ \t]*([\w.-]{1,200})[ \t]*\n\s*Action Input:\s*(?=\{)"
+)
+_ACTING: Final = ("Thought:", "Action:")
+_OBSERVED: Final = "Observation:"
+"""The form of ReAct: what comes behind the call is a result of the model's own invention."""
 _FENCE: Final = re.compile(r"```([\w-]*)[ \t]*\r?\n")
 _KEY: Final = re.compile(r'[\[\s]*\{{1,2}\s*"(\w+)"')
 _BEGUN: Final = re.compile(
@@ -60,6 +71,10 @@ _FIRST_NAME: Final = re.compile(
     rf"|<(?:{'|'.join(_TAGS)})>\s*)([\w.-]{{1,200}})"
 )
 _WORD: Final = re.compile(r"\w[\w-]*")
+_BLANKS: Final = re.compile(r"\s+")
+_WRAPPING: Final = re.compile(
+    rf"</?(?:{'|'.join(_TAGS)})>|\[TOOL_CALLS\]|<[|\uff5c][^<>|\uff5c\s]{{1,60}}[|\uff5c]>|^\s*```[\w-]*", re.MULTILINE
+)
 _HEAD: Final = 500
 """Characters in which the name of a broken call is looked for."""
 _PYTHONIC: Final = re.compile(r"\[?\s*([A-Za-z_][\w.-]{0,200})\(.*\)\s*\]?\Z", re.DOTALL)
@@ -68,14 +83,9 @@ _DECODER: Final = json.JSONDecoder(strict=False)
 
 
 class TextCalls(Struct, frozen=True):
-    """Calls in an answer.
-
-    `calls`: all of them, if the answer is nothing else and all can be made. `prose`: what else it says; `text`: all of
-    it, without what only a template understands.
-    """
+    """Calls in an answer: all of them, if it is nothing else and all can be made. `prose`: what else it says."""
 
     calls: tuple[ToolCall, ...]
-    text: str
     prose: str = ""
 
 
@@ -94,14 +104,15 @@ def begins_like_call(text: str, names: Sequence[str]) -> bool | None:
         if (fence := _FENCE.match(head)) is None:
             return None if "\n" not in head else False
         return fence[1] in _FENCES and begins_like_call(head[fence.end() :], names)
-    if any(head.startswith(mark) for mark in MARKS):
+    certain = (*MARKS, *(_ACTING if names else ()))
+    if head.startswith(certain):
         return True
     if head[:1] in ("{", "[") and (found := _KEY.match(head)) is not None:
         return found[1] in {*_NAMES, *_BESIDES, *ARGUMENT_KEYS, "tool_calls"}
     called = head.removeprefix("[").lstrip()
     if any(called.startswith(f"{name}(") for name in names):
         return True
-    beginnings = (*MARKS, "```", *(f"{name}(" for name in names))
+    beginnings = (*certain, "```", *(f"{name}(" for name in names))
     open_json = re.fullmatch(r'[\[\s]*\{{0,2}\s*(?:"\w*)?', head) is not None
     return None if open_json or any(one.startswith((called, head)) for one in beginnings) else False
 
@@ -120,16 +131,42 @@ def read_calls(text: str, tools: Sequence[OfferedTool], calls_at: int = -1) -> T
     found, end = _read(written, offered, marked=calls_at >= 0)
     if end < 0:
         return None
-    behind = written[end:].strip()
-    prose = "\n\n".join(filter(None, (before, behind)))
     if calls_at < 0:
-        return TextCalls(_calls(found, offered), written)
-    if not (offered and found and not prose) and not _all_offered(found or _guess_calls(written, offered), offered):
+        return TextCalls(_calls(found, offered))
+    behind = written[end:].strip()
+    alone = not before and not behind
+    if not (offered and found and alone) and not _all_offered(found or _guess_calls(written, offered), offered):
         return None
-    bare = _TEMPLATE.sub("", written[:end]).strip()
-    kept = _OUTSIDE.sub(lambda one: one[1] or "", behind)
-    said = "\n\n".join(filter(None, (before, bare, kept)))
-    return TextCalls(() if prose else _calls(found, offered), said, prose)
+    prose = "\n\n".join(filter(None, (before, _without_calls(behind))))
+    return TextCalls(_calls(found, offered) if alone else (), prose)
+
+
+def is_quoted(text: str, read: Iterable[str]) -> bool:
+    """Whether calls stand, but for blanks and what is around them, in a text that the model was given to read."""
+    written = _without_wrapping(text).strip("{}[];,")
+    return any(written in _without_wrapping(one) for one in read)
+
+
+def _without_wrapping(text: str) -> str:
+    return _BLANKS.sub("", _WRAPPING.sub("", text))
+
+
+def _without_calls(text: str) -> str:
+    """The text without the calls in it, and what only a template understands; code is kept."""
+    kept, at = list[str](), 0
+    while (found := _OUTSIDE.search(text, at)) is not None:
+        kept.append(text[at : found.start()] + (found[1] or ""))
+        calls = not found[1] and text.startswith(tuple(MARKS), found.start())
+        at = found.start() + _end_of_calls(text[found.start() :]) if calls else found.end()
+    return "".join((*kept, text[at:])).strip()
+
+
+def _end_of_calls(text: str) -> int:
+    """Where the calls end with which a text begins, the whole of it if they cannot be read."""
+    try:
+        return _beginning(text)[1]
+    except (_Unreadable, ValueError, RecursionError):
+        return len(text)
 
 
 def _read(written: str, offered: Mapping[str, OfferedTool], *, marked: bool) -> tuple[Sequence[JsonMapping], int]:
@@ -148,7 +185,7 @@ def _all_offered(found: Sequence[JsonMapping], offered: Mapping[str, OfferedTool
 
 def _guess_calls(written: str, offered: Mapping[str, OfferedTool]) -> Sequence[JsonMapping]:
     """What a call that cannot be read seems to call."""
-    if written.startswith(_OTHERS):
+    if written.startswith(("<|", *_OTHERS)):
         words = (found.group() for found in _WORD.finditer(written, 0, _HEAD))
         return [{"name": word} for word in words if word in offered][:1]
     name = _FIRST_NAME.search(written, 0, _HEAD)
@@ -217,7 +254,7 @@ def _beginning(text: str) -> tuple[Sequence[JsonMapping], int]:
         if text[at].isspace():
             at += 1
         elif (tag := _TAG.match(text, at)) is not None:
-            inner, at = _until(text, tag.end(), f"</{tag[1]}>", tag.group())
+            inner, at = _until(text, tag.end(), _CLOSINGS[tag.group()], tag.group())
             found.extend(_inside(inner))
         elif (named := _NAMED.match(text, at)) is not None:
             inner, at = _until(text, named.end(), "</function>", _FUNCTION)
@@ -246,11 +283,12 @@ def _inside(text: str) -> Iterator[JsonMapping]:
     """The calls between two tags. Raises `_Unreadable`."""
     inner = text.strip()
     try:
-        yield from (
-            _read_marked_calls(inner)
-            if inner.startswith(_FUNCTION)
-            else map(_normalize_name, _values(_without_fence(inner)))
-        )
+        if inner.startswith(_FUNCTION):
+            yield from _read_marked_calls(inner)
+        elif _PYTHONIC.match(inner) is not None:
+            yield from _python_calls(inner)
+        else:
+            yield from map(_normalize_name, _values(_without_fence(inner)))
     except _NoCall as error:
         raise _Unreadable from error
 
@@ -316,9 +354,41 @@ def _read_unmarked_calls(text: str, offered: Mapping[str, OfferedTool]) -> Itera
         elif part.startswith(("{", "[")) and _PYTHONIC.match(part) is None:
             yield from _check_offered(_read_call_objects(part, offered), offered)
         elif (found := _PYTHONIC.match(part)) is not None and found[1] in offered:
-            raise _Unreadable
+            yield from _check_offered(_python_calls(part), offered)
+        elif (found := _ACTION.match(part)) is not None and found[1] in offered:
+            yield {"name": found[1], "arguments": _action_input(part, found.end())}
         else:
             raise _NoCall
+
+
+def _python_calls(text: str) -> Iterator[JsonMapping]:
+    """The calls in what looks like Python, with literals by keyword. Nothing is evaluated. Raises `_Unreadable`."""
+    try:
+        with catch_warnings(action="ignore"):  # of escapes
+            lines = ast.parse(text).body
+        for line in lines:
+            value = line.value if isinstance(line, ast.Expr) else None
+            yield from map(_python_call, value.elts if isinstance(value, ast.List) else [value])
+    except (SyntaxError, TypeError, ValueError, MemoryError, RecursionError) as error:
+        raise _Unreadable from error
+
+
+def _python_call(value: ast.expr | None) -> JsonMapping:
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name) or value.args:
+        raise _Unreadable
+    given = {word.arg: ast.literal_eval(word.value) for word in value.keywords if word.arg}
+    arguments = json_value(json.dumps(given))
+    if len(given) < len(value.keywords) or not isinstance(arguments, dict):
+        raise _Unreadable
+    return {"name": value.func.id, "arguments": arguments}
+
+
+def _action_input(text: str, at: int) -> JsonMapping:
+    value, end = _DECODER.raw_decode(text, at)
+    rest = text[end:].strip()
+    if rest and not rest.startswith(_OBSERVED):
+        raise _NoCall
+    return mapping(clean(value))
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -367,19 +437,15 @@ def _read_call_objects(text: str, offered: Mapping[str, OfferedTool]) -> Iterato
 def _values(text: str) -> Sequence[JsonMapping]:
     """The objects in a text of JSON values, lists opened. Raises ValueError for broken ones, `_NoCall` for others.
 
-    Some chat templates show small models the outer braces doubled.
+    Some chat templates show small models the outer braces doubled, which they close as often as they like.
     """
     found: list[JsonMapping] = []
-    at = 0
+    at = len(text) - len(text.lstrip())
     while at < len(text):
-        if text[at].isspace():
-            at += 1
-            continue
         if found and text[at] not in "{[":
             raise _NoCall
-        doubled = text.startswith("{{", at)
-        value, at = _DECODER.raw_decode(text, at + doubled)
-        at += doubled and text.startswith("}", at)
+        value, at = _DECODER.raw_decode(text, at + text.startswith("{{", at))
+        at = _end_of_stray(text, at)
         listed = mapping(value).get("tool_calls", value)
         for one in listed if isinstance(listed, list) else [listed]:
             if not isinstance(one, dict):
@@ -388,3 +454,8 @@ def _values(text: str) -> Sequence[JsonMapping]:
     if not found:
         raise _NoCall
     return found
+
+
+def _end_of_stray(text: str, at: int) -> int:
+    found = _STRAY.match(text, at)
+    return at if found is None else found.end()

@@ -106,13 +106,15 @@ def test_a_call_that_was_begun_and_cut_off_is_told_even_behind_text(text: str) -
 
 
 def test_calls_as_text_go_back_once_and_are_then_the_answer() -> None:
-    written = Reply('{"name": "write"}', stop_reason="end", unmade="as_text")
+    written = Reply("I write.", stop_reason="end", unmade="as_text")
     course = play([written, written, Reply("never")])
-    assert course.asked[1].messages[1:] == (ChatMessage("assistant", written.text), ChatMessage("user", AS_TEXT))
-    assert course.end == TurnEnd(written.text, "end")
+    assert course.asked[1].messages[1:] == (ChatMessage("assistant", "I write."), ChatMessage("user", AS_TEXT))
+    assert course.end == TurnEnd("I write.", "end"), "what else it says is the answer"
+    bare = Reply(stop_reason="end", unmade="as_text")
+    assert play([bare, bare, Reply("never")]).end == TurnEnd(EMPTY, "error"), "calls are not shown to a person"
     course = play([written, calls("a"), written, Reply("Done.")])
     assert course.end == TurnEnd("Done.", "end"), "after calls that were made, it may happen again"
-    course = play([calls("a"), written], limits=replace(LIMITS, requests=2))
+    course = play([calls("a"), bare], limits=replace(LIMITS, requests=2))
     assert course.end is not None
     assert course.end.text.startswith("I have stopped here"), "at a limit, it is no answer"
 

@@ -34,8 +34,7 @@ class Telling:
             self.restart(self._step)
         if delta.reading and self._on_delta is not None:
             self._on_delta(Delta(len(self.text), "", self._step, status=TurnPhase("reading", delta.reading)))
-        rest = delta.end.text if delta.end and not delta.end.unmade else ""  # calls as text are shown only if sent
-        self._add(storable_text(delta.text + rest))
+        self._add(storable_text(delta.text + (delta.end.text if delta.end else "")))
 
     def restart(self, step: int) -> None:
         """A request begins, so the text streamed so far is not the reply."""

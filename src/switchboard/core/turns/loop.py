@@ -125,7 +125,7 @@ def apply_reply(
     )
     after = structs.replace(progress, used=used)
     if stop is not None:
-        return structs.replace(after, end=ended_at(stop, "" if reply.unmade == "as_text" else reply.text))
+        return structs.replace(after, end=ended_at(stop, reply.text))
     if reply.unmade == "cut_off" or (reply.stop_reason == "length" and (reply.calls or not reply.text.strip())):
         return _reject_reply(after, reply, CUT_OFF)
     if reply.unmade and not progress.sent_back:
@@ -137,7 +137,7 @@ def apply_reply(
     if reply.text.strip():
         ended: StopReason = "length" if reply.stop_reason == "length" else "end"
         return structs.replace(after, end=TurnEnd(reply.text.strip(), ended))
-    end = TurnEnd(empty_answer(progress.done), "error") if progress.empty else None
+    end = TurnEnd(empty_answer(progress.done), "error") if progress.empty or reply.unmade else None
     return structs.replace(after, empty=True, end=end)
 
 

@@ -48,8 +48,10 @@ def as_text(call: Call, form: TextForm) -> str:
     """A call as models write it that were not taught to make calls, or whose server does not know how they do."""
     if isinstance(call.arguments, str):
         given, written = {}, call.arguments
+        words = call.arguments
     else:
         given, written = dict(call.arguments), json.dumps(dict(call.arguments), ensure_ascii=False)
+        words = ", ".join(f"{name}={value!r}" for name, value in given.items())
     whole = f'{{"name": "{call.name}", "arguments": {written}}}'
     tags = "".join(f"<parameter={name}>\n{value}\n</parameter>\n" for name, value in given.items())
     head = f"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.{call.name}"
@@ -60,7 +62,7 @@ def as_text(call: Call, form: TextForm) -> str:
         "mistral": f"[TOOL_CALLS]{call.name}[ARGS]{written}",
         "function": f"<function={call.name}>{written}</function>",
         "parameters": f"<tool_call>\n<function={call.name}>\n{tags}</function>\n</tool_call>",
-        "pythonic": f"[{call.name}({', '.join(f'{name}={value!r}' for name, value in given.items())})]",
+        "pythonic": f"[{call.name}({words})]",
         "channel": f"{head} <|constrain|>json<|message|>{written}<|call|>",
     }
     return forms[form]
