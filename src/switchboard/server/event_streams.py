@@ -1,7 +1,7 @@
 """Server-Sent Events as a response: frames as they come, for as long as anybody reads them.
 
-`http/streams.py` and `web/live.py` answer with it. A slow reader holds back only itself, and is cut off after a while.
-In: a source of frames that ends when it is told that the reader is gone. Next: `polls.py`.
+`http/streams.py`, `web/live.py` and `web/pages/chat.py` answer with it. A slow reader holds back only itself, and is
+cut off after a while. In: a source of frames that ends when it is told that the reader is gone. Next: `polls.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import structlog
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from switchboard.domain.errors import Unavailable
+from switchboard.domain.errors import InvalidInput, Unavailable
 from switchboard.server.polls import Polls
 
 log = structlog.get_logger(__name__)
@@ -27,6 +27,15 @@ SLOW_S: Final = 20.0
 Frames = Callable[[asyncio.Event], AsyncGenerator[bytes]]
 """What is sent, until the event is set."""
 Place = Callable[[], AbstractContextManager[None]]
+
+
+def refuse_body(headers: Mapping[str, str]) -> None:
+    """Check that a stream is asked for without a body. Raises InvalidInput.
+
+    A body would be read until it is too large, while the stream is being sent.
+    """
+    if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
+        raise InvalidInput("a stream is asked for without a body")
 
 
 class EventStream(Response):

@@ -130,6 +130,12 @@ CAUSES: Final[Mapping[str, Callable[[Opened], Awaitable[httpx2.Response]]]] = {
 """Plans go on with the approval."""
 
 
+async def test_a_stream_is_asked_for_without_a_body(house: House) -> None:
+    async with entered(house.server) as http, asyncio.timeout(SOON):
+        for path in (STREAM, f"/ui/chat/{house.ids['chat']}/stream"):
+            assert (await http.request("GET", path, content=b"x")).status_code == 422
+
+
 async def test_each_bell_rings_for_those_who_may_see_what_is_new(house: House) -> None:
     """A member hears of no message of others, and one who approves of nothing else."""
     assert BELLS - CAUSES.keys() == {"plans"}

@@ -17,8 +17,7 @@ from fastapi import Depends, Header, Query, Request, Response
 from switchboard.app.access import Principal
 from switchboard.app.messages.stream import Stream, StreamEvent, StreamService
 from switchboard.app.messages.views import MESSAGES
-from switchboard.domain.errors import InvalidInput
-from switchboard.server.event_streams import EVENTS, EventStream
+from switchboard.server.event_streams import EVENTS, EventStream, refuse_body
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, needs, operation
 from switchboard.server.services import ServiceFactory, Services
@@ -66,15 +65,9 @@ async def stream_message(
 
     Ends when all is settled, or after `wait_s` seconds; then ask again.
     """
-    _refuse_body(request)
+    refuse_body(request.headers)
     stream = await parts.of(STREAM_SERVICE).open(caller, request_id, last_event_id or None)
     return MessageStream(parts, caller, stream, wait_s, request.headers.get("authorization"))
-
-
-def _refuse_body(request: Request) -> None:
-    """A body would be read until it is too large, while the stream is being sent."""
-    if "transfer-encoding" in request.headers or request.headers.get("content-length", "0") != "0":
-        raise InvalidInput("a stream is asked for without a body")
 
 
 def frame_event(event: StreamEvent) -> bytes:

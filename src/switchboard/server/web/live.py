@@ -20,7 +20,7 @@ from starlette.responses import Response
 from switchboard.app.approvals.service import APPROVALS
 from switchboard.app.pulse import BELLS, Bell, Pulse, Viewer
 from switchboard.domain.shown import MessageState
-from switchboard.server.event_streams import EventStream
+from switchboard.server.event_streams import EventStream, refuse_body
 from switchboard.server.polls import Polls
 from switchboard.server.web.visit import Visit
 from switchboard.tasks import wait_at_most
@@ -43,7 +43,8 @@ class LiveStreams:
         self._open = Counter[UUID]()
 
     async def open(self, visit: Visit) -> Response:
-        """The stream of a page that somebody has open."""
+        """The stream of a page that somebody has open. Raises InvalidInput."""
+        refuse_body(visit.request.headers)
         return EventStream(self._polls, partial(self._follow_pulse, visit))
 
     def refuse(self, _: Visit) -> Response:

@@ -17,11 +17,10 @@ from switchboard.app.messages.blobs import OUTBOX
 from switchboard.app.messages.chat import CHAT, ChatInput
 from switchboard.app.messages.stream import Stream, StreamEvent
 from switchboard.app.messages.waiting import stop_turns
-from switchboard.app.page_chats import ShownExchange
 from switchboard.core.turns.asking import Verb
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import Owner
-from switchboard.server.event_streams import EventStream
+from switchboard.server.event_streams import EventStream, refuse_body
 from switchboard.server.http.approvals import APPROVAL_SERVICE
 from switchboard.server.http.streams import STREAM_SERVICE
 from switchboard.server.paths import WEB, WEB_FILES
@@ -61,20 +60,23 @@ async def show_chat(visit: Visit, entered: Entered = NOTHING_ENTERED) -> Respons
 
 async def show_exchange(visit: Visit) -> Response:
     """One message and what came of it, for a page that is open already."""
-    thread, one, live = await _read_exchange(visit)
-    return visit.part("chat_exchange.html", one=one, thread=thread, live=live)
+    return await _show_exchange(visit, _message_id(visit), NOTHING_ENTERED)
 
 
-async def _read_exchange(visit: Visit) -> tuple[str, ShownExchange, UUID | None]:
-    """The conversation, the message, and whose answer a page of the conversation follows."""
+async def _show_exchange(visit: Visit, request_id: UUID, refusal: Entered) -> Response:
+    """`refusal`: why what was decided in it was refused, if it was."""
     chats, speaker = visit.services.of(PAGE_CHATS), speaker_of(visit)
-    thread, one = await chats.exchange(visit.caller, speaker, _message_id(visit))
-    return thread, one, await chats.first_open(speaker, thread)
+    thread, _ = await chats.exchange(visit.caller, speaker, request_id)
+    live = await chats.first_open(speaker, thread)
+    # Read afterwards: of an answer that comes in between, nobody would be told.
+    _, one = await chats.exchange(visit.caller, speaker, request_id)
+    return visit.part("chat_exchange.html", refusal.status, one=one, thread=thread, live=live, refusal=refusal)
 
 
 async def stream_answer(visit: Visit) -> Response:
     """An answer while it is written, as parts of the page."""
-    thread, _, _ = await _read_exchange(visit)
+    refuse_body(visit.request.headers)
+    thread, _ = await visit.services.of(PAGE_CHATS).exchange(visit.caller, speaker_of(visit), _message_id(visit))
     after = visit.request.headers.get("last-event-id") or None
     stream = await visit.services.of(STREAM_SERVICE).open(visit.caller, _message_id(visit), after)
     drawn = DrawnAnswer(visit, thread, _message_id(visit), AnswerFold(stream.texts()))
@@ -163,7 +165,7 @@ async def answer_here(visit: Visit, fields: Fields) -> Response:
 
 async def _decide_call(visit: Visit, fields: Fields, verb: Verb, text: str) -> Response:
     """Operators decide as on the page Approvals, others as whom the butler asks."""
-    thread = name_from(fields.get("thread"), "the conversation")
+    thread, of_page = name_from(fields.get("thread"), "the conversation"), _exchange_on_page(visit, fields)
     approval_id, digest = visit.path_id("approval_id"), fields.get("digest", "")
     service, speaker = visit.services.of(APPROVAL_SERVICE), speaker_of(visit)
     if visit.caller.role in APPROVALS.roles:
@@ -171,11 +173,24 @@ async def _decide_call(visit: Visit, fields: Fields, verb: Verb, text: str) -> R
     else:
         person = Owner(speaker.channel, speaker.endpoint, speaker.sender)
         await service.decide_as_asked(person, approval_id, verb, text, digest)
-    return _go_back(visit, fields, thread)
+    return _go_back(visit, fields, thread) if of_page is None else visit.go(f"/chat/{of_page}")
+
+
+def _exchange_on_page(visit: Visit, fields: Fields) -> UUID | None:
+    """The message whose exchange a script draws again; None: a form without script gets a whole page."""
+    if visit.request.headers.get("hx-request") != "true":
+        return None
+    try:
+        return UUID(fields.get("request_id", ""))
+    except ValueError:
+        raise InvalidInput("the message is missing; open the page again") from None
 
 
 async def _show_undecided(visit: Visit, entered: Entered) -> Response:
     """What was entered to decide is not put into the box for a message."""
+    of_page = _exchange_on_page(visit, entered.fields)
+    if of_page is not None:
+        return await _show_exchange(visit, of_page, Entered({}, entered.error))
     return await show_chat(visit, Entered({"thread": entered.value("thread")}, entered.error))
 
 

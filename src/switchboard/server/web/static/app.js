@@ -6,6 +6,18 @@
   doc.addEventListener("htmx:config:request", (event) => {
     if (!nonce || event.target.getAttribute("hx-nonce") !== nonce) event.preventDefault();
   });
+  /* hx-csp gives what comes by a request the nonce of the page, but not what comes by a stream. */
+  doc.addEventListener("htmx:sse:before:message", ({ detail: { message } }) => {
+    const [whole, own] = /^<hx-partial [^>]*hx-nonce="([^"]+)"/.exec(message.data) || [];
+    if (whole) message.data = message.data.replaceAll(`hx-nonce="${own}"`, `hx-nonce="${nonce}"`);
+  });
+  /* What takes a while says so; a page that comes back from the history does not. */
+  doc.addEventListener("submit", ({ target, submitter, defaultPrevented }) => {
+    if (!defaultPrevented) (submitter || target.querySelector("button"))?.setAttribute("aria-busy", "true");
+  });
+  addEventListener("pageshow", ({ persisted }) => {
+    if (persisted) for (const one of doc.querySelectorAll("[aria-busy]")) one.removeAttribute("aria-busy");
+  });
   if (!bar || !doc.querySelector("[data-live]")) return;
   const touched = new Set();
   let source, heard = Date.now(), broken = 0, again = 1, older = false;
