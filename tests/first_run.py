@@ -37,8 +37,9 @@ WORKER: Final[dict[str, Any]] = {
     ]
 }
 """A model that calls tools, as its server's script."""
+LOOK: Final = "#model form.look button"
 WELCOMED: Final = "document.querySelector('h1')?.innerText === 'Welcome'"
-HEARD: Final = "document.querySelector('.theirs .bubble') !== null"
+HEARD: Final = "document.querySelector('#chat > :last-child .theirs .bubble') !== null"
 
 
 class FirstRunFigures(NamedTuple):
@@ -69,13 +70,26 @@ class Visitor:
 
     async def say(self, text: str) -> None:
         """Write something, and wait for the answer."""
-        await self.tab.evaluate("document.querySelector('#text').focus()")
-        await self.tab.type(text)
+        await self.draft(text)
         await self.click("#box button")
         if self.script:
             await self.tab.until(HEARD, DEADLINE)
         while not await self.tab.evaluate(HEARD):
             await self.tab.open(await self.tab.evaluate("location.href.split('#')[0]"))
+
+    async def draft(self, text: str) -> None:
+        """Write something, and do not send it yet."""
+        await self.tab.evaluate("document.querySelector('#text').focus()")
+        await self.tab.type(text)
+
+    async def look_for_models(self) -> None:
+        """Press the button: with JavaScript, the page stays as it is."""
+        self.clicks += 1
+        if self.script:
+            await self.tab.press(LOOK)
+            await self.tab.until("document.querySelector('#url') !== null")
+        else:
+            await self.tab.click(LOOK)
 
 
 @asynccontextmanager
@@ -113,7 +127,7 @@ async def first_tool_call(
     """From nothing to a butler with the model there, tested, written and restarted, that has called a tool."""
     async with visitor_of(chromium, server, script=script) as visitor:
         tab = visitor.tab
-        await visitor.click("#model a.button")
+        await visitor.look_for_models()
         await choose_address(tab, model_url)
         await visitor.click("button[value=test]")
         assert "answers, and calls tools" in await tab.evaluate("document.querySelector('#tried').innerText")

@@ -49,6 +49,7 @@ SAME: Final = {
     ),
     "/tasks/{task_id:uuid}/cancel": Same("POST /v1/tasks/{task_id}/cancel", "tasks cancel"),
     "/tasks/{task_id:uuid}/run": Same("POST /v1/tasks/{task_id}/run", "tasks run"),
+    "/welcome/look": Same("POST /v1/setup/models", "init"),
     "/welcome/model": Same("POST /v1/setup/files", "init"),
     "/welcome/card": Same("POST /v1/setup/cards", "setup skip"),
     "/rules/new": Same("POST /v1/rules", "rules create"),

@@ -174,6 +174,17 @@ async def test_without_script_there_is_an_answer_too(chromium: str, tmp_path: Pa
         assert answered.clicks <= 3
 
 
+async def test_what_was_written_outlives_the_look_for_models(chromium: str, tmp_path: Path, database_url: str) -> None:
+    with started(tmp_path, DATABASE_URL=database_url) as server:
+        async with visitor_of(chromium, server) as visitor:
+            await visitor.say("The bin is emptied on Tuesday")
+            await visitor.draft("and on Friday")
+            await visitor.look_for_models()
+            assert await visitor.tab.evaluate("document.querySelector('#text').value") == "and on Friday"
+            await visitor.click("#keep button[value=skipped]")
+            assert "The bin is emptied on Tuesday" in await visitor.tab.text()
+
+
 async def test_whoever_has_settings_is_not_welcomed(chromium: str, tmp_path: Path, database_url: str) -> None:
     (tmp_path / "switchboard.toml").write_text('log_level = "error"\n')
     with started(tmp_path, DATABASE_URL=database_url) as server:

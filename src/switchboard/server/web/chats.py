@@ -64,17 +64,25 @@ def new_thread() -> str:
     return token_urlsafe(9)
 
 
+async def newest_thread(visit: Visit) -> str | None:
+    """The conversation in which the visitor wrote last, if there is one."""
+    threads, _ = await visit.services.of(PAGE_CHATS).threads(speaker_of(visit), limit=1, cursor=None)
+    return threads[0].thread if threads else None
+
+
 def speaker_of(visit: Visit) -> Speaker:
     """For whom the visitor writes."""
     return speaker_on_page(visit.caller, visit.session.name)
 
 
-async def open_chat(visit: Visit, thread: str, *, to: str = "", cursor: str | None = None, back: str = "") -> OpenChat:
+async def open_chat(
+    visit: Visit, thread: str, *, to: str = "", cursor: str | None = None, back: str = "", limit: int = _ROWS
+) -> OpenChat:
     """What is shown of a conversation. `back`: the page that is shown after a message was sent."""
     chats, speaker = visit.services.of(PAGE_CHATS), speaker_of(visit)
     # Asked first: of an answer that comes in between, nobody would be told afterwards.
     live = await chats.first_open(speaker, thread)
-    found, following = await chats.exchanges(visit.caller, speaker, thread, limit=_ROWS, cursor=cursor)
+    found, following = await chats.exchanges(visit.caller, speaker, thread, limit=limit, cursor=cursor)
     if any(one.entry.request_id == live and one.standing is None for one in found):
         live = next((one.entry.request_id for one in reversed(found) if one.standing is not None), None)
     return OpenChat(await _open_box(visit, speaker, thread, to, back), list(reversed(found)), following, live)

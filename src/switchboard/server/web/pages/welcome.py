@@ -14,12 +14,13 @@ from switchboard.app.setup.questions import BUTLER, WORKSPACE
 from switchboard.app.setup.trial import BriefTrial, describe_habits
 from switchboard.domain.errors import InvalidInput
 from switchboard.server.http.setup import SETUP_SERVICE
-from switchboard.server.web.chats import new_thread, open_chat
+from switchboard.server.web.chats import new_thread, newest_thread, open_chat
 from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields
 from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.visit import Visit
 
 _HERE: Final = "/welcome"
+_LOOK: Final = f"{_HERE}/look"
 _MODEL: Final = f"{_HERE}/model"
 _CARD: Final = f"{_HERE}/card"
 _REASON: Final = "on the page Welcome"
@@ -27,23 +28,31 @@ _BETWEEN: Final = "\t"
 """Stands between the source and the model in the value of a choice."""
 _NONE, _OTHER = "none", "other"
 _STATES: Final[tuple[CardState, ...]] = ("open", "done", "skipped")
+_EXCHANGES: Final = 5
+"""Of the conversation that was last written in."""
+
+
+async def look_for_models(visit: Visit, _: Fields) -> Response:
+    """The page with what was found: a form, as ports that do not answer take seconds, for which no page waits."""
+    return await show_welcome(visit, looking=True)
 
 
 async def show_welcome(
     visit: Visit,
     entered: Entered = NOTHING_ENTERED,
     *,
+    looking: bool = False,
     brief: BriefTrial | None = None,
     files: Mapping[PurePosixPath, str] | None = None,
 ) -> Response:
-    """All cards; models are looked for when theirs is opened. `brief`, `files`: what came of what was entered there."""
-    found = await _find_models(visit) if visit.asked("look") or entered.fields else None
-    thread = visit.asked("thread") or new_thread()
+    """All cards, before models are looked for or with what was found; `brief`, `files`: what came of what was entered."""
+    found = await _find_models(visit) if looking or entered.fields else None
+    thread = visit.asked("thread") or await newest_thread(visit) or new_thread()
     return visit.page(
         "welcome.html",
         entered.status,
         state=await visit.services.of(SETUP_SERVICE).state(),
-        opened=await open_chat(visit, thread, back="/ui/welcome"),
+        opened=await open_chat(visit, thread, back="/ui/welcome", limit=_EXCHANGES),
         found=found,
         chosen=entered.value("choice") or _first_choice(found),
         butler=BUTLER,
@@ -123,6 +132,7 @@ async def settle_card(visit: Visit, fields: Fields) -> Response:
 PAGES: Final = (
     WebPage(_HERE, show_welcome, SETUP, "Set up"),
     WebPage(f"{_HERE}/restarted", show_restarted, SETUP),
+    WebForm(_LOOK, look_for_models, SETUP),
     WebForm(_MODEL, set_model, SETUP, if_refused=show_welcome),
     WebForm(_CARD, settle_card, SETUP),
 )
