@@ -27,7 +27,10 @@ DEAD: Final = {OURS: "-100888001", THEIRS: "-100888002"}
 OPEN: Final = {"/v1/agents", "/v1/rules/versions", "/v1/rules/versions/{version}", "routing_rules_versions"}
 """Every agent sees every butler with its description, and who changed rules, when and why."""
 QUERIES: Final = {
-    "/v1/messages": ("", f"?endpoint={THEIRS}", "?state=answered", "?limit=1"),
+    "/v1/messages": (
+        *("", f"?endpoint={THEIRS}", "?state=answered", "?limit=1"),
+        *(f"?team_id={THEIRS}", f"?system_id=System1/{THEIRS}", f"?sender={CHATS[THEIRS]}", "?team_id=nowhere"),
+    ),
     "/v1/messages/{request_id}/stream": ("?wait_s=0",),
     "/v1/deliveries": ("", f"?system_id=System1/{THEIRS}", "?limit=1"),
     "/v1/quarantine": ("", f"?endpoint={THEIRS}"),

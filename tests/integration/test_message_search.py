@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import shlex
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Final, get_args
+from typing import Any, Final, get_args
 from uuid import UUID
 
 import pytest
+from msgspec.structs import asdict
 
 from switchboard.app.access import Access, Principal
 from switchboard.app.messages import searching
 from switchboard.app.messages.searching import WALK, MessageFilter, MessageSearch, MessagesPage, Period, time_of
-from switchboard.core.channels.registry import CHANNELS
+from switchboard.app.runtime import Runtime
+from switchboard.app.settings import Settings
 from switchboard.domain.errors import Forbidden, InvalidInput
 from switchboard.domain.shown import MessageState
+from switchboard.journey.rulebook import RuleBook
+from switchboard.lanes.notifier import Notifier
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrate
+from switchboard.store.rules import teams
+from tests.commands import Cli
 from tests.integration.test_query_plans import Watched
 from tests.postgres import AN_ID
-from tests.servers import Opened, open_server
+from tests.servers import RULES, TEAMS, Opened, open_server
 from tests.width import wide
 
 OPERATOR: Final = Principal("operator", "test")
@@ -64,6 +73,8 @@ FILTERS: Final = (
     *(MessageFilter(state=state) for state in get_args(MessageState)),
     MessageFilter(state="dead", sender="sender3"),
 )
+PARAMETERS: Final = {"butler": "system_id", "team": "team_id"}
+"""What the API calls these."""
 MEANT: Final = """
 select request_id from message_inbox m
 where ($1::text is null or channel = $1) and ($2::text is null or endpoint = $2) and ($3::text is null or sender = $3)
@@ -76,7 +87,7 @@ order by request_id desc
 
 
 def search_of(server: Opened) -> MessageSearch:
-    return MessageSearch(server.lab.database, CHANNELS, server.access)
+    return MessageSearch(server.switchboard.runtime, server.access)
 
 
 def statements(sql: str, messages: int) -> str:
@@ -148,6 +159,8 @@ async def test_what_is_refused(server: Opened) -> None:
     search, member = search_of(server), Principal("connector", "a", "api", "a")
     wrong: Mapping[str, tuple[Principal, MessageFilter, str | None, type[Exception]]] = {
         "a channel that is none": (OPERATOR, MessageFilter(channel="telegrm"), None, InvalidInput),
+        "a butler that is none": (OPERATOR, MessageFilter(butler="System1/ecko"), None, InvalidInput),
+        "a team that is none": (OPERATOR, MessageFilter(team="sight"), None, InvalidInput),
         "a cursor of nobody": (OPERATOR, MessageFilter(), "older:x", InvalidInput),
         "a direction of nobody": (OPERATOR, MessageFilter(), f"up:{UUID(int=1)}", InvalidInput),
         "an account of others": (member, MessageFilter(channel="telegram", endpoint="bot1"), None, Forbidden),
@@ -155,6 +168,84 @@ async def test_what_is_refused(server: Opened) -> None:
     for caller, wanted, cursor, error in wrong.values():
         with pytest.raises(error):
             await search.find(caller, wanted, Period(), cursor=cursor, limit=5)
+
+
+async def listed(server: Opened, **asked: object) -> dict[str, Any]:
+    answer = await server.http.get("/v1/messages", params={name: str(value) for name, value in asked.items()})
+    assert answer.status_code == 200, (asked, answer.text)
+    return dict(answer.json())
+
+
+def ids_in(page: Mapping[str, Any]) -> list[str]:
+    return [one["request_id"] for one in page["messages"]]
+
+
+async def test_the_api_finds_the_same_and_has_pages_both_ways(server: Opened) -> None:
+    search = search_of(server)
+    for one in FILTERS:
+        asked = {PARAMETERS.get(name, name): value for name, value in asdict(one).items() if value is not None}
+        first = await listed(server, limit=3, **asked)
+        meant = await search.find(OPERATOR, one, Period(), cursor=None, limit=3)
+        assert ids_in(first) == [str(message.request_id) for message in meant.messages], one
+        second = await listed(server, limit=3, **asked, cursor=first["next_cursor"])
+        assert not set(ids_in(first)) & set(ids_in(second))
+        assert ids_in(await listed(server, limit=3, **asked, cursor=second["newer_cursor"])) == ids_in(first)
+        assert (first["newer_cursor"], first["looked_until"]) == (None, None)
+    for name, found in (("since", MANY), ("until", 0)):
+        hour_ago = datetime.now(UTC) - timedelta(hours=1)
+        assert len(ids_in(await listed(server, limit=500, **{name: hour_ago.isoformat()}))) == found
+
+
+async def test_the_api_refuses_what_it_cannot_look_for(server: Opened) -> None:
+    for asked, code, told in (
+        ({"since": "2026-01-31T12:00:00"}, "invalid_input", "2026-01-31T12:00:00Z"),
+        ({"until": "yesterday"}, "invalid_input", "until"),
+        ({"butler": "echo"}, "unknown_parameter", "there is no parameter 'butler'"),
+        ({"system_id": "System1/ecko"}, "unknown_butler", "did you mean System1/echo"),
+        ({"team_id": "sid"}, "unknown_team", "did you mean side?"),
+        ({"state": "lost"}, "invalid_input", "state"),
+    ):
+        answer = await server.http.get("/v1/messages", params=asked)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (422, code), error
+        assert told in str(error), error
+
+
+async def test_texts_are_whole_in_the_api_and_a_page_has_room_for_some(
+    server: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = """update message_inbox set envelope = jsonb_set(envelope::jsonb, '{payload,normalized_text}',
+              to_jsonb(repeat('word ', 200)))"""
+    await server.lab.database.run(long)
+    page = await listed(server, limit=4)
+    assert {one["text"] for one in page["messages"]} == {"word " * 200}
+    monkeypatch.setattr(searching, "PAGE_CHARACTERS", 2500)
+    short = await listed(server, limit=4)
+    assert ids_in(short) == ids_in(page)[:3]
+    following = await listed(server, limit=4, cursor=short["next_cursor"])
+    assert ids_in(following)[0] == ids_in(page)[3]
+    older = await listed(server, limit=4, cursor=following["next_cursor"])
+    assert ids_in(await listed(server, limit=4, cursor=older["newer_cursor"])) == ids_in(following)
+
+
+async def test_the_command_line_finds_the_same(
+    server: Opened, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "_STEPS", (10,))
+    cli = Cli(capsys, monkeypatch, server.environment)
+    everything = ("--sender", "sender3", "--state", "dead", "--since", "2026-01-31", "--until", "2100-01-01")
+
+    def look() -> None:
+        told = cli.says("messages", "list", *everything, "--limit", "2", "--channel", "telegram")
+        assert "looked through 10,000 messages, as far as" in told
+        [again] = [line.partition("switchboard ")[2] for line in told.splitlines() if line.startswith("more: ")]
+        assert set(everything) < set(again.split())
+        assert "newer: switchboard messages list --cursor newer:" in cli.says(*shlex.split(again))
+        assert cli.json("messages", "list", "--butler", "System1/2")["messages"]
+        assert "there is no butler 'ecko'" in cli.run("messages", "list", "--butler", "ecko")[2]
+        assert "is not a time" in cli.run("messages", "list", "--since", "yesterday")[2]
+
+    await asyncio.to_thread(look)
 
 
 LARGE: Final = """
@@ -182,6 +273,11 @@ NOWHERE: Final = (
 )
 
 
+async def find_nothing(search: MessageSearch, wanted: MessageFilter, cursor: str | None) -> None:
+    with suppress(InvalidInput):  # after it was looked for
+        await search.find(OPERATOR, wanted, Period(), cursor=cursor, limit=50)
+
+
 @pytest.mark.slow
 async def test_what_is_nowhere_is_looked_for_no_further_than_a_page_may(database_url: str) -> None:
     """Whatever is asked, each table is read about as far as one looks, and none from end to end."""
@@ -190,10 +286,13 @@ async def test_what_is_nowhere_is_looked_for_no_further_than_a_page_may(database
         await migrate(database)
         await database.run(statements(LARGE, wide(1_000_000, 100_000)))
         watched = Watched(database, 0)
-        search = MessageSearch(database, CHANNELS, Access(database))
+        notifier = Notifier(database)
+        await teams.seed(database, TEAMS, RULES, author="test", reason="to have a root")
+        runtime = Runtime(Settings(), database, notifier, await RuleBook.open(database, notifier))
+        search = MessageSearch(runtime, Access(database))
         for wanted in NOWHERE:
             for cursor in (None, f"newer:{UUID(int=1)}"):
-                act = partial(search.find, OPERATOR, wanted, Period(), cursor=cursor, limit=50)
+                act = partial(find_nothing, search, wanted, cursor)
                 for table in GROWN:
                     assert await watched.rows_read(table, act) <= 3 * WALK, (wanted, cursor, table)
     finally:

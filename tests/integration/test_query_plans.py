@@ -41,8 +41,9 @@ from switchboard.store.connectors import standing
 from switchboard.store.database import SQL, Database, query
 from switchboard.store.ids import new_uuid7
 from switchboard.store.memory import facts
-from switchboard.store.messages import chats, conversations, dead_letters, inbox, outbox
+from switchboard.store.messages import chats, conversations, dead_letters, inbox, outbox, searching
 from switchboard.store.messages.dead_letters import DeadLetterFilter, DeadLetterHandling
+from switchboard.store.messages.searching import IdRange, MessageFilter
 from switchboard.store.models import classification, classification_log
 from switchboard.store.models import usage as model_usage
 from switchboard.store.models.classification import Reservation
@@ -515,12 +516,13 @@ async def test_a_page_of_replies_is_read_by_index(watched: Watched, state: Outbo
 async def test_one_message_and_the_newest_are_always_read_by_index(watched: Watched) -> None:
     request_id = await watched.a_request()
     database = watched.database
+    find = partial(searching.find_messages, database, ids=IdRange(last=request_id), oldest=False, limit=20)
     shown: list[Callable[[], Awaitable[Any]]] = [
         lambda: inbox.get_message(database, request_id),
         lambda: inbox.get_raw(database, request_id),
-        lambda: inbox.list_messages(database, limit=20),
-        lambda: inbox.list_messages(database, before=request_id, limit=20),
-        lambda: inbox.list_messages(database, channel="telegram", endpoint="bot", limit=20),
+        lambda: find(MessageFilter()),
+        lambda: find(MessageFilter(channel="telegram", endpoint="bot")),
+        lambda: searching.whole_texts(database, [request_id]),
         lambda: conversations.list_conversations(database, before=None, walk=100, limit=20),
         lambda: conversations.walked_until(database, before=None, walk=20),
         lambda: status.list_needs(database),

@@ -37,6 +37,7 @@ from switchboard.store import books
 from switchboard.store.database import Database
 from switchboard.store.messages import dead_letters, inbox, outbox
 from switchboard.store.messages.dead_letters import ALL_DEAD_LETTERS, DeadLetterFilter
+from switchboard.store.messages.searching import IdRange, MessageFilter, find_messages
 from switchboard.store.work import lanes, ledger, processes
 from switchboard.store.work.processes import NewProcess
 
@@ -198,7 +199,7 @@ async def look(runtime: Runtime, messages: int) -> dict[str, float]:
 def look_ups(runtime: Runtime, one: UUID) -> dict[str, LookUp]:
     """The look-ups, by the name under which they are shown; `one` is a message."""
     database = runtime.database
-    messages, replies = partial(inbox.list_messages, database), partial(outbox.page_of_replies, database, limit=100)
+    messages, replies = partial(_find_messages, database), partial(outbox.page_of_replies, database, limit=100)
     deliveries = partial(ledger.list_deliveries, database)
     dead = partial(dead_letters.list_dead_letters, database)
     echo: Any = "System1/echo"
@@ -229,6 +230,11 @@ def look_ups(runtime: Runtime, one: UUID) -> dict[str, LookUp]:
         "doctor's audit of the books": partial(books.check_books, database),
         "doctor's audit of all days": partial(books.audit_books, database),
     }
+
+
+async def _find_messages(database: Database, channel: str | None = None) -> object:
+    wanted = MessageFilter(channel=channel)
+    return await find_messages(database, wanted, IdRange(), oldest=False, limit=50)
 
 
 async def median_time(act: LookUp) -> float:

@@ -218,18 +218,19 @@ def show(found: Json, *shown: RenderableType | Callable[[Json], object]) -> None
 
 
 def show_page(page: Json, shown: RenderableType | Callable[[Json], object], command: str, **asked: object) -> None:
-    """Show a page of a list, as `show` does, and the command for the next one, from its cursor on."""
+    """Show a page of a list, as `show` does, and the commands for the pages beside it, from their cursors on."""
     show(page, shown)
-    if page["next_cursor"] and not wants_json():
-        again = more(command, cursor=page["next_cursor"], **asked)
-        out().print(again, style="dim", soft_wrap=True)
+    for what, cursor in (("more", page["next_cursor"]), ("newer", page.get("newer_cursor"))):
+        if cursor and not wants_json():
+            again = more(command, what, cursor=cursor, **asked)
+            out().print(again, style="dim", soft_wrap=True)
 
 
-def more(command: str, **options: object) -> str:
+def more(command: str, what: str = "more", /, **options: object) -> str:
     """The line that says how to see more, with the given options; one that is True has no value."""
     given = ((name, value) for name, value in options.items() if value is not None)
     words = (f" --{name}" if value is True else f" --{name} {shlex.quote(clean(value))}" for name, value in given)
-    return f"more: switchboard {command}{''.join(words)}"
+    return f"{what}: switchboard {command}{''.join(words)}"
 
 
 def clean(text: object) -> str:

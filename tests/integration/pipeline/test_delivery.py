@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -56,8 +57,8 @@ async def test_a_worker_answers_what_the_pipeline_routed(house: Lab, pool: async
     result = await pipeline.process("my head hurts", {**TELEGRAM, "external_event_id": 17, "sender_name": "Alice"})
     assert (result.target_butler, result.route_result["status"]) == (HEALTH, "routed")
     assert await answers(house) == [(HEALTH, "my head hurts")]
-    [stored] = await inbox.list_messages(house.database)
-    assert str(stored.request_id) == result.route_result["request_id"]
+    stored = await inbox.get_message(house.database, UUID(result.route_result["request_id"]))
+    assert stored is not None
     assert (stored.conversation, stored.state) == ("telegram/bot%3Ahouse/alice", "answered")
     assert stored.envelope["event"]["external_event_id"] == "17"
     assert stored.envelope["sender"]["display_name"] == "Alice"

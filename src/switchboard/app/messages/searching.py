@@ -1,13 +1,14 @@
 """Finding messages: pages of a list with filters, older and newer, of which none takes longer than a page may.
 
-The page calls `MessageSearch` with the caller's `Principal`. A channel, an account of it and a time are found by an
+Interfaces call `MessageSearch` with the caller's `Principal`. A channel, an account of it and a time are found by an
 index. For all else there is none: indexes cost each message bytes and time, and people look among the newest. So it
 looks through `WALK` messages, and says until when. Next: `store/messages/searching.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
@@ -17,13 +18,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.app.access import Access, Principal
-from switchboard.app.cursors import bad_cursor
+from switchboard.app.cursors import PAGE_CHARACTERS, bad_cursor
 from switchboard.app.messages.views import MESSAGES, MessageView
-from switchboard.core.channels.registry import Channels
+from switchboard.app.runtime import Runtime
+from switchboard.core.text.words import offer
 from switchboard.core.uuid7 import first_uuid7
 from switchboard.core.voice.recordings import shown_voices
 from switchboard.domain.envelope import Attachment
-from switchboard.store.database import Database
+from switchboard.domain.errors import InvalidInput
 from switchboard.store.messages import searching as store
 from switchboard.store.messages.searching import FoundMessage, IdRange, MessageFilter
 
@@ -70,15 +72,26 @@ class _Walked(Struct, frozen=True):
 class MessageSearch:
     """Finds messages for a caller, whose role was checked; ownership is checked here."""
 
-    def __init__(self, database: Database, channels: Channels, access: Access) -> None:
-        self._database = database
-        self._channels = channels
+    def __init__(self, runtime: Runtime, access: Access) -> None:
+        self._database = runtime.database
+        self._channels = runtime.channels
+        self._rule_book = runtime.rule_book
         self._access = access
 
     async def find(
-        self, caller: Principal, wanted: MessageFilter, period: Period, *, cursor: str | None, limit: int
+        self,
+        caller: Principal,
+        wanted: MessageFilter,
+        period: Period,
+        *,
+        cursor: str | None,
+        limit: int,
+        whole: bool = False,
     ) -> MessagesPage:
-        """A page; a cursor is one of `MessagesPage`. Raises Forbidden, InvalidInput."""
+        """A page; a cursor is one of `MessagesPage`. Raises Forbidden, InvalidInput.
+
+        `whole`: with the whole texts, and as many messages as then make a page; otherwise with what a row has room for.
+        """
         if caller.role == "connector":
             wanted = replace(
                 wanted, channel=wanted.channel or caller.channel, endpoint=wanted.endpoint or caller.endpoint
@@ -89,14 +102,43 @@ class MessageSearch:
         if direction == "newer" and start is not None:
             walked = await self._walk_messages(wanted, ids.after(start), oldest=True, limit=limit + 1)
             if len(walked.found) > limit or walked.until is not None:
-                return _page_of_newer(walked, start, limit)
+                limit = _count_fitting(walked.found[::-1], limit) if whole else limit
+                return _page_of_newer(await self._with_texts(walked, whole=whole), start, limit)
             start = None  # those are the newest: a whole page of them
         walked = await self._walk_messages(
             wanted, ids if start is None else ids.before(start), oldest=False, limit=limit + 1
         )
-        if wanted.channel is not None and not walked.found:
+        if not walked.found:
+            self._refuse_unknown(caller, wanted, cursor)
+        limit = _count_fitting(walked.found, limit) if whole else limit
+        return _page_of_older(await self._with_texts(walked, whole=whole), start, limit)
+
+    def _refuse_unknown(self, caller: Principal, wanted: MessageFilter, cursor: str | None) -> None:
+        """Names that are wrong, if nothing has been found of them: teams and butlers that are gone have messages.
+
+        A connector is not told which teams and butlers there are.
+        """
+        if wanted.channel is not None:
             self._channels.known(wanted.channel, "channel")
-        return _page_of_older(walked, start, limit)
+        if cursor is not None or caller.role != "operator":
+            return
+        rules = self._rule_book.rules
+        known: Mapping[str, Sequence[str]] = {
+            "butler": [*rules.members],
+            "team": [team.team_id for team in rules.teams],
+        }
+        for kind, names in known.items():
+            name = getattr(wanted, kind)
+            if name is not None and name not in names:
+                raise InvalidInput(f"there is no {kind} {name!r}{offer(name, names)}", code=f"unknown_{kind}")
+
+    async def _with_texts(self, walked: _Walked, *, whole: bool) -> _Walked:
+        cut = [row.request_id for row in walked.found if row.characters > len(row.text)] if whole else []
+        if not cut:
+            return walked
+        texts = await store.whole_texts(self._database, cut)
+        found = [dataclasses.replace(row, text=texts.get(row.request_id, row.text)) for row in walked.found]
+        return _Walked(found, walked.until)
 
     async def _walk_messages(self, wanted: MessageFilter, ids: IdRange, *, oldest: bool, limit: int) -> _Walked:
         """Look from one end of a range, in steps, until enough is found."""
@@ -126,6 +168,16 @@ def _divide_ids(ids: IdRange, until: UUID | None, *, oldest: bool) -> tuple[IdRa
     if oldest:
         return IdRange(ids.first, until), ids.after(until)
     return IdRange(until, ids.last), ids.before(until)
+
+
+def _count_fitting(rows: Sequence[FoundMessage], limit: int) -> int:
+    """How many of the first rows make a page with their whole texts."""
+    room = PAGE_CHARACTERS
+    for count, row in enumerate(rows[:limit], 1):
+        room -= row.characters
+        if room <= 0:
+            return count
+    return limit
 
 
 def _page_of_older(walked: _Walked, start: UUID | None, limit: int) -> MessagesPage:

@@ -180,38 +180,6 @@ class Views:
         self._implies = runtime.channels.implies
         self._access = access
 
-    async def _own_endpoint(self, caller: Principal, channel: str | None, endpoint: str | None) -> tuple[str, str]:
-        """The connector's own endpoint, unless another is named. Raises Forbidden."""
-        channel, endpoint = channel or caller.channel or "", endpoint or caller.endpoint or ""
-        await self._access.check_endpoint(caller, MESSAGES, channel, endpoint)
-        return channel, endpoint
-
-    async def messages(
-        self,
-        caller: Principal,
-        *,
-        limit: int,
-        cursor: str | None,
-        channel: str | None,
-        endpoint: str | None,
-        state: MessageState | None = None,
-    ) -> tuple[list[MessageView], str | None]:
-        """A page, newest first, and the cursor of the next. Raises Forbidden, InvalidInput."""
-        if caller.role == "connector":
-            channel, endpoint = await self._own_endpoint(caller, channel, endpoint)
-
-        async def read(before: UUID | None, limit: int) -> Sequence[MessageView]:
-            rows = await inbox.list_messages(
-                self._database, before=before, limit=limit, channel=channel, endpoint=endpoint, state=state
-            )
-            return [message_view(row) for row in rows]
-
-        found = LongRows(read, lambda row: row.request_id, lambda row: len(row.text))
-        page, following = await found.page(cursor, limit)
-        if channel is not None and not page:
-            self._runtime.channels.known(channel, "channel")
-        return page, following
-
     async def message(self, caller: Principal, request_id: UUID) -> MessageDetail:
         """One message with everything that became of it. Raises NotFound."""
         stored = await self.own(caller, request_id)

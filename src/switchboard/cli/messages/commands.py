@@ -21,6 +21,7 @@ from switchboard.cli.output import (
     Json,
     clean,
     one_line,
+    out,
     print_json,
     show,
     show_page,
@@ -29,7 +30,7 @@ from switchboard.cli.output import (
     wants_json,
     when,
 )
-from switchboard.cli.rules.options import reason_for
+from switchboard.cli.rules.options import moment, reason_for
 from switchboard.cli.rules.views import pairs_of
 from switchboard.core.passages.folding import folded
 from switchboard.core.passages.showing import marked_text
@@ -45,20 +46,43 @@ app = typer.Typer(
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number, newest first.")]
 Channel = Annotated[str | None, typer.Option(help="Only this channel.")]
 Endpoint = Annotated[str | None, typer.Option(help="Only this account of a channel, such as a bot or a mailbox.")]
+Sender = Annotated[str | None, typer.Option(help="Only from this sender, as the channel knows them, such as 5488.")]
+Team = Annotated[str | None, typer.Option(help="Only what went to a butler of this team, or died there.")]
+Since = Annotated[
+    str | None,
+    typer.Option(help="Only what came in at this time or later, such as 2026-01-31 or 2026-01-31T12:00:00Z."),
+]
+Until = Annotated[str | None, typer.Option(help="Only what came in before this time.")]
 
 
 @app.command("list")
-def list_messages(
+def list_messages(  # noqa: PLR0913 - the options of a command
     *,
     limit: Limit = 50,
     cursor: Cursor = None,
     channel: Channel = None,
     endpoint: Endpoint = None,
+    sender: Sender = None,
+    to: Annotated[
+        str | None, typer.Option("--butler", help="Only what went to this butler, such as memo or System1/memo.")
+    ] = None,
+    team: Team = None,
     only: Annotated[MessageState | None, typer.Option("--state", help="Only messages in this state.")] = None,
+    since: Since = None,
+    until: Until = None,
 ) -> None:
-    """List messages, the newest first."""
-    asked = {"limit": limit, "channel": channel, "endpoint": endpoint, "state": only}
-    page = ask(lambda client: client.get("/v1/messages", {**asked, "cursor": cursor}))
+    """List messages, the newest first.
+
+    Each page looks through 10,000 messages at most, unless only channel, account and time are given.
+    """
+    asked = {"limit": limit, "channel": channel, "endpoint": endpoint, "sender": sender, "state": only}
+    times = {"since": moment(since, "--since"), "until": moment(until, "--until")}
+    params = {**asked, **times, "system_id": to and butler(to), "team_id": team, "cursor": cursor}
+    page = ask(lambda client: client.get("/v1/messages", params))
+    show_page(page, _print_found, "messages list", **asked, butler=to, team=team, since=since, until=until)
+
+
+def _print_found(page: Json) -> None:
     rows = (
         (
             m["request_id"],
@@ -72,8 +96,10 @@ def list_messages(
         for m in page["messages"]
     )
     names = ("id", "received", "state", "channel", "sender", "went to", "text")
-    shown = table(*names, rows=rows, keep=("id", "received", "state"), room=12)
-    show_page(page, shown, "messages list", **asked)
+    out().print(table(*names, rows=rows, keep=("id", "received", "state"), room=12))
+    if page["looked_until"]:
+        looked = f"looked through 10,000 messages, as far as {when(page['looked_until'])}"
+        out().print(looked, style="dim", soft_wrap=True)
 
 
 @app.command("show")

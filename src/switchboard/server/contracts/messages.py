@@ -5,6 +5,7 @@ Responses are the frozen values of `app/` and `domain/`, wrapped as described he
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -80,10 +81,15 @@ class BatchAnswer(ResponseBody):
 
 
 class MessagePage(ResponseBody):
-    """Newest first. `next_cursor` is null on the last page."""
+    """Newest first. `next_cursor` is null on the last page, `newer_cursor` on the first.
+
+    `looked_until`: the time at which this page stopped looking, null if there was no need to stop.
+    """
 
     messages: list[MessageView]
     next_cursor: str | None
+    newer_cursor: str | None
+    looked_until: datetime | None
 
 
 class FoundIds(ResponseBody):

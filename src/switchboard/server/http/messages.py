@@ -15,17 +15,20 @@ from switchboard.app.access import Principal
 from switchboard.app.messages.blobs import RAW
 from switchboard.app.messages.explain import EXPLAIN, Explanation, explain
 from switchboard.app.messages.reroutes import REROUTE, MessageRerouter, ReroutedMessage, RerouteOrder
+from switchboard.app.messages.searching import MessageFilter, MessageSearch, Period
 from switchboard.app.messages.views import MESSAGES, MessageDetail, MessageReplies, Stopping
 from switchboard.app.messages.waiting import TRY_NOW, TriedNow, stop_turns, try_now
 from switchboard.domain.routing import Target
 from switchboard.domain.shown import MessageState
 from switchboard.server.contracts.base import Cursor, Limit, Word
+from switchboard.server.contracts.dead_letters import Moment
 from switchboard.server.contracts.messages import MessagePage, ReasonBody, RerouteMessageBody
 from switchboard.server.http.parameters import router_of
-from switchboard.server.http.services import Parts, Responses, answer, needs, operation, page
+from switchboard.server.http.services import Parts, Responses, answer, needs, operation
 from switchboard.server.services import ServiceFactory
 
 REROUTER: Final = ServiceFactory(lambda s: MessageRerouter(s.runtime))
+SEARCH: Final = ServiceFactory(lambda s: MessageSearch(s.runtime, s.access))
 router = router_of("messages", prefix="/v1/messages")
 
 Caller = Annotated[Principal, Depends(needs(MESSAGES))]
@@ -45,13 +48,22 @@ async def list_messages(  # noqa: PLR0913, PLR0917 - one parameter per filter of
     cursor: Cursor | None = None,
     channel: Word | None = None,
     endpoint: Word | None = None,
+    sender: Word | None = None,
+    system_id: Word | None = None,
+    team_id: Word | None = None,
     state: MessageState | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
 ) -> Response:
-    """Newest first; a connector sees those of its endpoint."""
-    found = await parts.views.messages(
-        caller, limit=limit, cursor=cursor, channel=channel, endpoint=endpoint, state=state
-    )
-    return answer(page("messages", found))
+    """Newest first; a connector sees those of its endpoint. They came in in [since, until).
+
+    `system_id`, `team_id`: to whom they went, or at which team they died. A page looks through 10,000 messages at most,
+    unless only channel, endpoint and time are asked for: it may have fewer than `limit`, or none, and a `next_cursor`.
+    """
+    wanted = MessageFilter(channel, endpoint, sender, system_id, team_id, state)
+    found = await parts.of(SEARCH).find(caller, wanted, Period(since, until), cursor=cursor, limit=limit, whole=True)
+    cursors = {"next_cursor": found.older, "newer_cursor": found.newer, "looked_until": found.looked_until}
+    return answer({"messages": found.messages, **cursors})
 
 
 @router.get("/{request_id}", **operation("get_message", "Get a message", MessageDetail, 404))

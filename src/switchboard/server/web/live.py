@@ -18,10 +18,12 @@ from uuid import UUID
 from starlette.responses import Response
 
 from switchboard.app.approvals.service import APPROVALS
+from switchboard.app.messages.searching import MessageFilter, Period
 from switchboard.app.pulse import BELLS, Bell, Pulse, Viewer
 from switchboard.domain.shown import MessageState
 from switchboard.server.event_streams import EventStream, refuse_body
 from switchboard.server.polls import Polls
+from switchboard.server.web.looking import MESSAGE_SEARCH
 from switchboard.server.web.visit import Visit
 from switchboard.tasks import wait_at_most
 
@@ -103,11 +105,12 @@ class _OwnMessages:
 
     async def have_changed(self) -> bool:
         """Whether there is something new of theirs since the last time; those who see all are told of all."""
-        caller, views = self._visit.caller, self._visit.services.views
+        caller = self._visit.caller
         if caller.role != "connector":
             return True
-        messages, _ = await views.messages(caller, limit=_OWN, cursor=None, channel=None, endpoint=None)
-        before, self._seen = self._seen, [(one.request_id, one.state) for one in messages]
+        search = self._visit.services.of(MESSAGE_SEARCH)
+        found = await search.find(caller, MessageFilter(), Period(), cursor=None, limit=_OWN)
+        before, self._seen = self._seen, [(one.request_id, one.state) for one in found.messages]
         return before != self._seen
 
 

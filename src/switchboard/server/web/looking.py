@@ -30,9 +30,7 @@ class LookingAccess(Access):
 
 
 _ACCESS: Final = ServiceFactory(lambda services: LookingAccess(services.runtime.database))
-MESSAGE_SEARCH: Final = ServiceFactory(
-    lambda services: MessageSearch(services.runtime.database, services.runtime.channels, services.of(_ACCESS))
-)
+MESSAGE_SEARCH: Final = ServiceFactory(lambda services: MessageSearch(services.runtime, services.of(_ACCESS)))
 LOOKING_VIEWS: Final = ServiceFactory(lambda services: Views(services.runtime, services.of(_ACCESS)))
 LOOKING_BLOBS: Final = ServiceFactory(
     lambda services: BlobService(services.runtime.database, services.of(_ACCESS), services.runtime.settings)

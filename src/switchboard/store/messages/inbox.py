@@ -31,7 +31,7 @@ from switchboard.domain.ledger import MessageOrigin
 from switchboard.domain.message import Conversation, Message, Named, RequestId
 from switchboard.domain.routing import Decision, SystemId
 from switchboard.domain.shown import MessageState
-from switchboard.store.database import Database, Row, arrays, query, row_as, rows_as, to_json
+from switchboard.store.database import Database, Row, arrays, query, row_as, to_json
 from switchboard.store.ids import new_uuid7
 from switchboard.store.keys import Keys
 
@@ -400,22 +400,6 @@ async def get_raw(database: Database, request_id: UUID) -> tuple[bytes, str] | N
     """The original bytes, and their media type."""
     row = await database.row(query("inbox.raw"), request_id)
     return (unpack_raw(row["raw"]), row["media_type"]) if row else None
-
-
-async def list_messages(
-    database: Database,
-    *,
-    before: UUID | None = None,
-    limit: int = 50,
-    channel: str | None = None,
-    endpoint: str | None = None,
-    state: MessageState | None = None,
-) -> list[StoredMessage]:
-    """Newest first; `before` is the id of the last message of the page before."""
-    return rows_as(
-        StoredMessage,
-        await database.rows_with_custom_plan(query("inbox.list"), before, limit, channel, endpoint, state),
-    )
 
 
 async def count_backlog(database: Database) -> int:

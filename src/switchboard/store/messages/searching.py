@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -55,10 +55,14 @@ class IdRange(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FoundMessage(MessageOrigin):
-    """A message as a row shows it. `attachments`: as in the envelope, of a message without words."""
+    """A message as a row shows it. `text`: what a row has room for, of so many `characters`.
+
+    `attachments`: as in the envelope, of a message without words.
+    """
 
     received_at: datetime
     text: str
+    characters: int
     attachments: Any
     state: MessageState
     went_to: Sequence[str]
@@ -75,6 +79,12 @@ async def find_messages(
         *(ids.first, ids.last, w.channel, w.endpoint, w.sender, w.butler, w.team, w.state, limit),
     )
     return rows_as(FoundMessage, rows)
+
+
+async def whole_texts(database: Database, request_ids: Sequence[UUID]) -> Mapping[UUID, str]:
+    """The texts of these messages, whole."""
+    rows = await database.rows(query("message_search.texts"), request_ids)
+    return {row["request_id"]: row["text"] for row in rows}
 
 
 async def end_of_walk(

@@ -16,12 +16,14 @@ from starlette.responses import Response
 from switchboard.app.accounts.offers import butlers_with_tools
 from switchboard.app.accounts.service import CHANNEL_ACCOUNTS, PairingCode
 from switchboard.app.connectors.pairing import CODE_VALID, Contact
+from switchboard.app.messages.searching import MessageFilter, Period
 from switchboard.app.messages.views import MessageView
 from switchboard.server.http.channels import CHANNEL_ACCOUNT_SERVICE
 from switchboard.server.http.pairing import PAIRING_SERVICE
 from switchboard.server.services import ServiceFactory
 from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields, line_from, reason_from
 from switchboard.server.web.freshness import is_fresh, require_fresh
+from switchboard.server.web.looking import MESSAGE_SEARCH
 from switchboard.server.web.naming import name_senders
 from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.visit import Visit
@@ -104,10 +106,8 @@ async def show_connection(visit: Visit, entered: Entered = NOTHING_ENTERED) -> R
 async def _last_messages(visit: Visit, channel: str, endpoint: str) -> list[MessageView]:
     if not endpoint:
         return []
-    found, _ = await visit.services.views.messages(
-        visit.caller, limit=_LAST, cursor=None, channel=channel, endpoint=endpoint
-    )
-    return list(found)
+    search, wanted = visit.services.of(MESSAGE_SEARCH), MessageFilter(channel=channel, endpoint=endpoint)
+    return list((await search.find(visit.caller, wanted, Period(), cursor=None, limit=_LAST)).messages)
 
 
 def _first_answered(messages: Sequence[MessageView]) -> MessageView | None:

@@ -45,7 +45,7 @@ async def show_welcome(
     brief: BriefTrial | None = None,
     files: Mapping[PurePosixPath, str] | None = None,
 ) -> Response:
-    """All cards, before models are looked for or with what was found; `brief`, `files`: what came of what was entered."""
+    """All cards, with the models found where they were looked for; `brief`, `files`: what came of what was entered."""
     found = await _find_models(visit) if looking or entered.fields else None
     thread = visit.asked("thread") or await newest_thread(visit) or new_thread()
     return visit.page(

@@ -96,19 +96,6 @@ from message_inbox m join conversation c using (conversation) where m.request_id
 -- name: raw
 select w.raw, m.media_type from message_inbox m join message_raw w using (request_id) where m.request_id = $1;
 
--- name: list
-{{shown}}
-from message_inbox m join conversation c using (conversation)
-where ($1::uuid is null or m.request_id < $1)
-  and ($3::text is null or m.channel = $3) and ($4::text is null or m.endpoint = $4)
-  and ($5::text is null or $5 = 'answered' or m.request_id in (
-      select request_id from delivery where state <> 'answered'
-      union select request_id from dead_letter where lane is null
-      union select request_id from routing where state = 'pending'
-      union select request_id from held))
-  and ($5::text is null or message_state(m.request_id) = $5)
-order by m.request_id desc limit $2;
-
 -- name: backlog
 -- Replies that wait for a connector are not counted: an absent connector must not block new messages for everyone.
 select coalesce(sum(last_seq - done_seq), 0) from lane where state <> 'idle' and state <> 'paused' and pool in ('work', 'route');

@@ -30,6 +30,7 @@ m.request_id between $1 and $2 and ($3::text is null or m.channel = $3) and ($4:
 -- Of the text what a row has room for. A message without words shows its recordings.
 select m.request_id, c.name as conversation, m.channel, m.endpoint, m.sender, m.thread, m.received_at,
        left(m.envelope #>> '{payload,normalized_text}', 301) as text,
+       length(m.envelope #>> '{payload,normalized_text}') as characters,
        case when m.envelope #>> '{payload,normalized_text}' = '' then m.envelope #> '{payload,attachments}' end as attachments,
        message_state(m.request_id) as state,
        array(select d.system_id from delivery d where d.request_id = m.request_id group by d.system_id order by min(d.created_at), 1) as went_to,
@@ -44,6 +45,9 @@ with found as materialized (select m.request_id from message_inbox m where {{wan
 -- name: newer
 with found as materialized (select m.request_id from message_inbox m where {{wanted}} order by m.request_id limit $9)
 {{shown}};
+
+-- name: texts
+select m.request_id, m.envelope #>> '{payload,normalized_text}' as text from message_inbox m where m.request_id = any($1::uuid[]);
 
 -- name: older_until
 -- The last of the newest $5 there; null: there are fewer.
