@@ -72,6 +72,9 @@ class Handled:
     already: bool
 
 
+BulkAction = Literal["reroute", "handle"]
+
+
 class Bulk(Struct, frozen=True):
     """The same for every pending dead letter of a filter, oldest first, at most `limit`; `after` is where to continue.
 
@@ -79,7 +82,7 @@ class Bulk(Struct, frozen=True):
     """
 
     wanted: DeadLetterFilter
-    action: Literal["reroute", "handle"]
+    action: BulkAction
     reason: str
     to: Target | None = None
     limit: int = 100

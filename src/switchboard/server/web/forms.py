@@ -6,8 +6,8 @@ names the field. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
 
 from msgspec import Struct
 
@@ -16,6 +16,7 @@ from switchboard.domain.routing import SystemId, Target, TeamId
 from switchboard.journey.rulebook import Rules
 from switchboard.server.web.visit import LARGEST
 
+_Choice = TypeVar("_Choice", bound=str)
 Fields = Mapping[str, str]
 """What was entered into a form."""
 
@@ -98,6 +99,13 @@ def line_from(fields: Fields, name: str, what: str) -> str:
 def reason_from(fields: Fields) -> str:
     """Why, for the record. Raises InvalidInput."""
     return line_from(fields, "reason", "the reason")
+
+
+def choice_from(entered: str, choices: Sequence[_Choice], name: str) -> _Choice:
+    """The one of these that was entered. Raises InvalidInput."""
+    if (found := next((one for one in choices if one == entered), None)) is not None:
+        return found
+    raise InvalidInput(f"{entered[:40]!r} cannot be chosen here; there are: {', '.join(choices)}", field=name)
 
 
 def target_from(fields: Fields, name: str = "to") -> Target | None:

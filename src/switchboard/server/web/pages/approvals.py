@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, cast, get_args
+from typing import Final, get_args
 from uuid import UUID
 
 from starlette.responses import Response
@@ -11,10 +11,9 @@ from starlette.responses import Response
 from switchboard.app.approvals.service import APPROVALS
 from switchboard.app.people.naming import KnownSenders, decider_of
 from switchboard.core.turns.asking import Verb, render_arguments
-from switchboard.domain.errors import InvalidInput
 from switchboard.domain.shown import ApprovalState, ShownApproval
 from switchboard.server.http.approvals import APPROVAL_SERVICE
-from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields
+from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields, choice_from
 from switchboard.server.web.naming import name_senders
 from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.visit import Visit
@@ -26,9 +25,7 @@ _STATES: Final[tuple[ApprovalState, ...]] = get_args(ApprovalState)
 async def show_approvals(visit: Visit) -> Response:
     """What waits for a decision, newest first; or those of another state."""
     state = visit.asked("state") or "pending"
-    if state not in {*_STATES, "all"}:
-        raise InvalidInput(f"there is no state {state!r}; there are: {', '.join(_STATES)}", field="state")
-    wanted = None if state == "all" else cast(ApprovalState, state)
+    wanted = None if state == "all" else choice_from(state, _STATES, "state")
     found, following = await visit.services.of(APPROVAL_SERVICE).list(wanted, limit=_ROWS, cursor=visit.asked("cursor"))
     shown = [(one, render_arguments(one.arguments)) for one in found]
     names = await _name_people_of(visit, found)

@@ -17,12 +17,12 @@ from switchboard.app.remote_agents import EDIT_AGENTS, ENGINE
 from switchboard.domain.routing import Team
 from switchboard.server.http.agents import BUTLER_SERVICE, REMOTE_AGENT_SERVICE
 from switchboard.server.http.modules import MODULE_SERVICE
-from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields, number_from, reason_from
+from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields, reason_from
 from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.pages.rules import tree_of
+from switchboard.server.web.reading import cut_list
 from switchboard.server.web.visit import Visit
 
-_ROWS: Final = 50
 _OUTCOMES: Final = {
     "quarantined": "It gets no work until it is released; what rules send to it becomes a dead letter.",
     "released": "It gets work again.",
@@ -48,12 +48,12 @@ async def show_butlers(visit: Visit, entered: Entered = NOTHING_ENTERED) -> Resp
     for one in tree_of(visit.services.runtime.rule_book.rules.teams):
         members = [today.get(member.system_id) for member in one.team.members] or [None]
         rows += [ButlerRow(one.team, one.depth, not n, butler) for n, butler in enumerate(members)]
-    begin = max(0, number_from({"at": visit.asked("cursor") or ""}, "at", "the place", 0))
+    page = cut_list(rows, visit.asked("cursor"))
     return visit.page(
         "butlers.html",
         entered.status,
-        rows=rows[begin : begin + _ROWS],
-        following=str(begin + _ROWS) if len(rows) > begin + _ROWS else None,
+        rows=page.rows,
+        following=page.following,
         remote_engine=ENGINE,
         entered=entered,
         outcome=_OUTCOMES.get(visit.asked("done") or ""),

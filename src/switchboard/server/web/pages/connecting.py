@@ -13,10 +13,9 @@ from starlette.responses import Response
 from switchboard.app.accounts.offers import ChannelOffer, butlers_with_tools, find_offer, list_offers
 from switchboard.app.accounts.questions import put_given, put_value, read_value
 from switchboard.app.accounts.service import CHANNEL_ACCOUNTS, NewChannelAccount, Policy
-from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.http.channels import CHANNEL_ACCOUNT_SERVICE
-from switchboard.server.web.forms import NOTHING_ENTERED, SECRET_FIELDS, Entered, Fields
+from switchboard.server.web.forms import NOTHING_ENTERED, SECRET_FIELDS, Entered, Fields, choice_from
 from switchboard.server.web.freshness import is_fresh, require_fresh
 from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.pages.connections import SHOWN_CODES
@@ -77,10 +76,7 @@ def _read_settings(offer: ChannelOffer, fields: Fields) -> JsonObject:
 
 def _read_policy(fields: Fields) -> Policy | None:
     typed = fields.get("strangers", "")
-    found = next((one for one in _POLICIES if one == typed), None)
-    if typed and found is None:
-        raise InvalidInput(f"who may write is one of: {', '.join(_POLICIES)}", field="strangers")
-    return found
+    return choice_from(typed, _POLICIES, "strangers") if typed else None
 
 
 def _channel_in(visit: Visit) -> str:

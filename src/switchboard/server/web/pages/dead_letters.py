@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal, cast, get_args
+from typing import Final, get_args
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -15,7 +15,7 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from switchboard.app.dead_letters.reach import DEAD_LETTERS
-from switchboard.app.dead_letters.requests import Bulk, BulkOutcome, Reroute, RuleWish
+from switchboard.app.dead_letters.requests import Bulk, BulkAction, BulkOutcome, Reroute, RuleWish
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import DeadLetterCategory, Target
 from switchboard.domain.shown import ShownDeadLetter
@@ -24,6 +24,7 @@ from switchboard.server.web.forms import (
     NOTHING_ENTERED,
     Entered,
     Fields,
+    choice_from,
     line_from,
     number_from,
     reason_from,
@@ -45,16 +46,16 @@ _AGES: Final[Mapping[str, tuple[str, timedelta]]] = {
 }
 _KEPT: Final = ("team", "category", "channel", "system", "until", "ids")
 """What selects letters in addresses and forms."""
+_STATES: Final[tuple[Status, ...]] = get_args(Status)
+_ACTIONS: Final[tuple[BulkAction, ...]] = get_args(BulkAction)
 _OUTCOMES: Final = {"rerouted": "It was sent on.", "handled": "It is closed."}
-_Doing = Literal["reroute", "handle"]
 
 
 async def show_dead_letters(visit: Visit) -> Response:
     """Newest first, with filters that are the address; by default those that wait."""
     state = visit.asked("state") or "pending"
-    wanted = _filter_of(
-        _selection_in(visit), None if state == "all" else _status_of(state), _age_limit(visit.asked("age"))
-    )
+    status = None if state == "all" else choice_from(state, _STATES, "state")
+    wanted = _filter_of(_selection_in(visit), status, _age_limit(visit.asked("age")))
     letters, following = await visit.services.of(DEAD_LETTER_SERVICE).list(
         visit.caller, wanted, limit=_ROWS, cursor=visit.asked("cursor")
     )
@@ -143,7 +144,7 @@ async def _show_many(
     if action:
         order = Bulk(
             _filter_of(selected, "pending"),
-            _read_action(action),
+            _action_in(chosen),
             "",
             _receiver_in(chosen),
             limit=_AT_ONCE,
@@ -184,7 +185,7 @@ def _done_in(chosen: Mapping[str, str]) -> _Done | None:
 
 async def act_on_many(visit: Visit, fields: Fields) -> Response:
     """Do it for those that were shown, at most 500 of them, and show what is left."""
-    selected, reason, doing = _selected_by(fields), reason_from(fields), _read_action(fields.get("action", ""))
+    selected, reason, doing = _selected_by(fields), reason_from(fields), _action_in(fields)
     number = number_from(fields, "number", "the number", 0)
     order = Bulk(_filter_of(selected, "pending"), doing, reason, _receiver_in(fields), limit=min(number, _AT_ONCE))
     made = await visit.services.of(DEAD_LETTER_SERVICE).bulk(visit.caller, order)
@@ -201,10 +202,8 @@ def _selected_by(fields: Fields) -> Mapping[str, str]:
     return {name: fields[name] for name in _KEPT if fields.get(name)}
 
 
-def _read_action(action: str) -> _Doing:
-    if action not in get_args(_Doing):
-        raise InvalidInput("choose what to do with them", field="action")
-    return cast(_Doing, action)
+def _action_in(chosen: Mapping[str, str]) -> BulkAction:
+    return choice_from(chosen.get("action", ""), _ACTIONS, "action")
 
 
 def _receiver_in(chosen: Mapping[str, str]) -> Target | None:
@@ -234,18 +233,10 @@ def _filter_of(selected: Mapping[str, str], status: Status | None, until: dateti
     )
 
 
-def _status_of(state: str) -> Status:
-    if state not in get_args(Status):
-        raise InvalidInput("the state is pending, handled or all", field="state")
-    return cast(Status, state)
-
-
 def _age_limit(age: str | None) -> datetime | None:
     if age is None:
         return None
-    if age not in _AGES:
-        raise InvalidInput(f"the age is one of {', '.join(_AGES)}", field="age")
-    return datetime.now(UTC) - _AGES[age][1]
+    return datetime.now(UTC) - _AGES[choice_from(age, list(_AGES), "age")][1]
 
 
 def _parse_moment(text: str | None) -> datetime | None:

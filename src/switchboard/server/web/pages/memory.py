@@ -20,11 +20,11 @@ from switchboard.server.web.forms import (
     Entered,
     Fields,
     line_from,
-    number_from,
     reason_from,
     receivers_of,
 )
 from switchboard.server.web.page import WebForm, WebPage
+from switchboard.server.web.reading import cut_list
 from switchboard.server.web.visit import Visit
 
 _ROWS: Final = 50
@@ -38,16 +38,15 @@ _OUTCOMES: Final = {
 async def show_memory(visit: Visit, entered: Entered = NOTHING_ENTERED) -> Response:
     """Whose facts which butler has, and how many."""
     counted = await _service_of(visit).count_by_author()
-    begin = number_from({"at": visit.asked("cursor") or ""}, "at", "the place", 0)
-    shown = counted[max(begin, 0) :][:_ROWS]
+    page = cut_list(counted, visit.asked("cursor"))
     return visit.page(
         "memory.html",
         entered.status,
-        counted=shown,
-        following=str(begin + _ROWS) if len(counted) > begin + _ROWS else None,
+        counted=page.rows,
+        following=page.following,
         most=MOST_COUNTED,
         full=sum(one.facts for one in counted) >= MOST_COUNTED,
-        names=await call_people(visit.services.runtime.database, {one.author for one in shown}),
+        names=await call_people(visit.services.runtime.database, {one.author for one in page.rows}),
         butlers=receivers_of(visit.services.runtime.rule_book.rules).butlers,
         entered=entered,
         outcome=_OUTCOMES.get(visit.asked("done") or ""),

@@ -20,6 +20,7 @@ from switchboard.app.messages.views import MESSAGES
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.shown import MessageState
 from switchboard.server.web.downloads import answer_file, answer_picture, saved_as
+from switchboard.server.web.forms import choice_from
 from switchboard.server.web.headers import foreign_headers
 from switchboard.server.web.looking import CONTENTS, LOOKING_VIEWS, MESSAGE_SEARCH
 from switchboard.server.web.naming import name_senders
@@ -32,17 +33,11 @@ _TIMES: Final = ("since", "until")
 _STATES: Final[tuple[MessageState, ...]] = get_args(MessageState)
 
 
-def _asked_state(visit: Visit) -> MessageState | None:
-    state = visit.asked("state")
-    if state is not None and state not in _STATES:
-        raise InvalidInput(f"there is no state {state!r}; there are: {', '.join(_STATES)}", field="state")
-    return state
-
-
 async def show_messages(visit: Visit) -> Response:
     """Newest first, with filters that are the address."""
     asked = {name: visit.asked(name) for name in (*_FILTERS, "state", *_TIMES)}
-    wanted = MessageFilter(**{name: asked[name] for name in _FILTERS}, state=_asked_state(visit))
+    state = None if asked["state"] is None else choice_from(asked["state"], _STATES, "state")
+    wanted = MessageFilter(**{name: asked[name] for name in _FILTERS}, state=state)
     found = await visit.services.of(MESSAGE_SEARCH).find(
         visit.caller,
         wanted,

@@ -30,6 +30,7 @@ from switchboard.domain.routing import Team, TeamId
 from switchboard.server.http.rules import RULE_RECORDS, RULE_SERVICE
 from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields, number_from, reason_from, target_from
 from switchboard.server.web.page import WebForm, WebPage
+from switchboard.server.web.reading import cut_list
 from switchboard.server.web.visit import Visit
 from switchboard.store.ids import new_uuid7
 
@@ -69,15 +70,15 @@ async def show_rules(visit: Visit) -> Response:
     tree = tree_of(visit.services.runtime.rule_book.rules.teams)
     team_id = TeamId(visit.asked("team") or (tree[0].team.team_id if tree else "root"))
     ordered, off = await records.in_true_order(reach, team_id)
-    begin = number_from({"at": visit.asked("cursor") or ""}, "at", "the place", 0)
+    page = cut_list(ordered, visit.asked("cursor"))
     return visit.page(
         "rules.html",
         tree=tree,
         team_id=team_id,
-        rules=ordered[begin : begin + _ROWS],
-        begin=begin,
+        rules=page.rows,
+        begin=page.before,
         off=off[:_ROWS],
-        following=str(begin + _ROWS) if len(ordered) > begin + _ROWS else None,
+        following=page.following,
         hits=await records.hits(),
         counted=COUNTED_DECISIONS,
         outcome=_OUTCOMES.get(visit.asked("done") or ""),

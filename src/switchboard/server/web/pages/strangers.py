@@ -6,17 +6,16 @@ Next: `app/connectors/pairing.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, cast, get_args
+from typing import Final, get_args
 from uuid import UUID
 
 from starlette.responses import Response
 
 from switchboard.app.connectors.pairing import PAIRING, HeldMessage
 from switchboard.app.people.naming import SenderPlace
-from switchboard.domain.errors import InvalidInput
 from switchboard.domain.shown import ContactState, ShownContact
 from switchboard.server.http.pairing import PAIRING_SERVICE
-from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields, reason_from
+from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields, choice_from, reason_from
 from switchboard.server.web.naming import name_senders
 from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.visit import Visit
@@ -33,9 +32,7 @@ _OUTCOMES: Final = {
 async def show_strangers(visit: Visit) -> Response:
     """Newest first; by default those about whom nobody has decided."""
     state = visit.asked("state") or "stranger"
-    if state not in {*_STATES, "all"}:
-        raise InvalidInput(f"there is no state {state!r}; there are: {', '.join(_STATES)}", field="state")
-    wanted = None if state == "all" else cast(ContactState, state)
+    wanted = None if state == "all" else choice_from(state, _STATES, "state")
     found, following = await visit.services.of(PAIRING_SERVICE).contacts(
         wanted, limit=_ROWS, cursor=visit.asked("cursor")
     )

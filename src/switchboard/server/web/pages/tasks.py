@@ -5,17 +5,17 @@ Next: `app/tasks/service.py`.
 
 from __future__ import annotations
 
-from typing import Final, cast, get_args
+from typing import Final, get_args
 from uuid import UUID
 
 from starlette.responses import Response
 
 from switchboard.app.people.naming import call_people
 from switchboard.app.tasks.service import TASKS
-from switchboard.domain.errors import Conflict, InvalidInput
+from switchboard.domain.errors import Conflict
 from switchboard.domain.tasks import ShownLedger, TaskState
 from switchboard.server.http.tasks import TASK_SERVICE
-from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields, reason_from
+from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields, choice_from, reason_from
 from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.visit import Visit
 
@@ -29,15 +29,12 @@ _OUTCOMES: Final = {
 
 async def show_tasks(visit: Visit) -> Response:
     """What is due next, the next one first; or those of another state, by id."""
-    service, state, butler = visit.services.of(TASK_SERVICE), visit.asked("state") or "active", visit.asked("butler")
-    if state not in _STATES:
-        raise InvalidInput(f"there is no state {state!r}; there are: {', '.join(_STATES)}", field="state")
-    cursor = visit.asked("cursor")
+    service, butler, cursor = visit.services.of(TASK_SERVICE), visit.asked("butler"), visit.asked("cursor")
+    state = choice_from(visit.asked("state") or "active", _STATES, "state")
     if state == "active":
         tasks, following = await service.coming(system_id=butler, limit=_ROWS, cursor=cursor)
     else:
-        chosen = cast(TaskState, state)
-        tasks, following = await service.list_tasks(system_id=butler, state=chosen, limit=_ROWS, cursor=cursor)
+        tasks, following = await service.list_tasks(system_id=butler, state=state, limit=_ROWS, cursor=cursor)
     return visit.page(
         "tasks.html",
         tasks=tasks,
