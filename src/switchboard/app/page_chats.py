@@ -27,7 +27,7 @@ from switchboard.core.people.owners import owns
 from switchboard.domain.errors import NotFound
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.message import Conversation
-from switchboard.domain.routing import SWITCHBOARD, Member, Owner, SystemId
+from switchboard.domain.routing import MODEL_ENGINES, SWITCHBOARD, Member, Owner, SystemId
 from switchboard.domain.shown import ShownApproval
 from switchboard.store.messages import chats
 from switchboard.store.messages.chats import ChatThread, UsedTool
@@ -37,8 +37,6 @@ _WALK: Final = 2000
 """Messages of an endpoint that a list of its conversations looks through."""
 _OPEN: Final = 20
 """Messages among which the first is looked for that is not settled."""
-_WITH_TOOLS: Final = frozenset({"model", "trio"})
-"""Engines that use tools for owners, and some of them for everybody."""
 
 
 class ChatReceiver(Struct, frozen=True):
@@ -142,7 +140,7 @@ class PageChats:
 
     def _receiver_of(self, speaker: Speaker, system_id: SystemId) -> ChatReceiver:
         member = self._member_of(system_id)
-        has_tools = member is not None and member.engine in _WITH_TOOLS
+        has_tools = member is not None and member.engine in MODEL_ENGINES
         return ChatReceiver(system_id, owns(_writer_of(speaker), member) if has_tools else None)
 
     async def written_by(self, speaker: Speaker, thread: str) -> list[str]:

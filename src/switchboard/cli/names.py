@@ -7,14 +7,11 @@ a slash.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from switchboard.cli.client import Client, ask
 from switchboard.core.text.words import near, or_list
 from switchboard.domain.errors import InvalidInput
-
-_WITH_TOOLS: Final = frozenset({"model", "trio"})
-"""Engines of ours with tools."""
+from switchboard.domain.routing import MODEL_ENGINES
 
 
 def butler(word: str) -> str:
@@ -56,5 +53,5 @@ async def _butlers(client: Client) -> Mapping[str, str]:
 async def butlers_with_tools(client: Client) -> Mapping[str, str]:
     """The active butlers whose engine uses tools for owners, by short name."""
     agents = (await client.whole("/v1/agents", "agents"))["agents"]
-    there = [str(one["system_id"]) for one in agents if one["active"] and one["engine"] in _WITH_TOOLS]
+    there = [str(one["system_id"]) for one in agents if one["active"] and one["engine"] in MODEL_ENGINES]
     return {one.removeprefix("System1/"): one for one in there if one.startswith("System1/")}

@@ -21,6 +21,9 @@ SystemId = NewType("SystemId", str)
 SWITCHBOARD: Final = SystemId("switchboard")
 """Switchboard itself, where it answers in place of a butler. It is in no team, and no rule leads to it."""
 
+MODEL_ENGINES: Final = frozenset({"model", "trio"})
+"""Engines of ours that ask models. Only their butlers have tools of ours, many of them for owners alone."""
+
 
 def spoken_name(system_id: str) -> str:
     """A butler as people in a chat would say it: `tax clerk` for `System1/tax-clerk`."""

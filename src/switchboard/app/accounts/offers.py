@@ -12,10 +12,8 @@ from switchboard.connectors.kernel.accounts import connectable, manifest_of
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.people.strangers import Policy, owner_by_code_mistake
 from switchboard.domain.errors import ConfigurationError, NotFound
-from switchboard.domain.routing import SystemId
+from switchboard.domain.routing import MODEL_ENGINES, SystemId
 from switchboard.ports.connector import Manifest, Secret, SignInPreset
-
-_WITH_TOOLS = frozenset({"model", "trio"})
 
 
 class ChannelOffer(Struct, frozen=True):
@@ -62,7 +60,7 @@ def find_offer(name: str) -> ChannelOffer:
 def butlers_with_tools(runtime: Runtime) -> list[SystemId]:
     """The active butlers whose engine uses tools for owners."""
     members = runtime.rule_book.rules.members.values()
-    return sorted(one.system_id for one in members if one.number == 1 and one.active and one.engine in _WITH_TOOLS)
+    return sorted(one.system_id for one in members if one.number == 1 and one.active and one.engine in MODEL_ENGINES)
 
 
 def _offers_of(manifest: Manifest) -> list[ChannelOffer]:

@@ -27,6 +27,7 @@ from switchboard.domain.envelope import SCHEMA_VERSION, Attachment, Control, Env
 from switchboard.domain.errors import Forbidden, InvalidInput, NotFound
 from switchboard.domain.ledger import ReplyFile
 from switchboard.domain.message import Conversation
+from switchboard.domain.routing import MODEL_ENGINES
 from switchboard.domain.shown import ReplyView
 from switchboard.journey.stopping import announce
 from switchboard.store.database import Database
@@ -42,7 +43,6 @@ PAGE_BYTES: Final = 786_432
 """Most bytes of a page of history."""
 _CUT: Final = 1000
 """Characters that are left of a text of a page that would be too large with one message."""
-_LLM_ENGINES: Final = frozenset({"model", "trio"})
 _FAILURES: Final = frozenset({"target_unavailable", "retry_exhausted", "outcome_unknown"})
 _WHY: Final[Mapping[str, str]] = {
     "held": "the message is kept until an operator approves its sender or releases it",
@@ -177,7 +177,7 @@ class ChatService:
         if not dead:
             return NoAnswer(state, state, _WHY.get(state, f"there is no answer: the message is {state}"))
         last = dead[-1]
-        blamed = last.category in _FAILURES and any(end.engine in _LLM_ENGINES for end in ends)
+        blamed = last.category in _FAILURES and any(end.engine in MODEL_ENGINES for end in ends)
         return NoAnswer(state, "LLM_ERROR" if blamed else last.category, last.reason)
 
     async def history(

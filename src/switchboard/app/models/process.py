@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from switchboard.app.settings import Settings
 from switchboard.core.planning.start import ROLES, cast
 from switchboard.domain.llm import Report, Request
-from switchboard.domain.routing import Member
+from switchboard.domain.routing import MODEL_ENGINES, Member
 from switchboard.llm.port import Kind
 from switchboard.llm.spec import API_KINDS, RUNNERS, ModelSpec
 from switchboard.ports.models import NO_CONTEXT, USUAL, Asking, Habits
@@ -99,7 +99,7 @@ def butlers_of(members: Iterable[Member], settings: Settings) -> Mapping[str, Se
     One with the engine `model` that names none may ask all of those with an API; a command-line program must be named.
     One that plans asks those that play its roles.
     """
-    asking = [member for member in members if member.active and member.engine in {"model", "trio"}]
+    asking = [member for member in members if member.active and member.engine in MODEL_ENGINES]
     butlers: dict[str, Sequence[str]] = {model.name: () for model in settings.models}
     return butlers | {
         name: [one.system_id for one in asking if name in _asked_by(one, settings)]
