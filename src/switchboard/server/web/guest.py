@@ -35,16 +35,20 @@ async def _redirect_to_pages(_: Request) -> Response:
 
 
 class WebGuest:
-    """Passes requests on to the site, which the first one opens."""
+    """Passes requests on to the site, which the first one opens; if that fails, the next one tries again."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
         self._opening: asyncio.Task[Site] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._opening is None:
-            self._opening = asyncio.create_task(asyncio.to_thread(_open_site, self._services))
-        site = await asyncio.shield(self._opening)
+        opening = self._opening = self._opening or asyncio.create_task(asyncio.to_thread(_open_site, self._services))
+        try:
+            site = await asyncio.shield(opening)
+        except OSError:  # such as too many open files
+            if self._opening is opening:
+                self._opening = None
+            raise
         await site(scope, receive, send)
 
 
