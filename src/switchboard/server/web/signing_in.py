@@ -54,7 +54,7 @@ class SigningIn:
         itself once more before anybody is asked to sign in.
         """
         if visit.request.headers.get("hx-request") == "true":
-            return visit.part("sign_in_again.html", 401)
+            return visit.page("sign_in_again.html", 401)
         again = visit.asked(AGAIN) is None and not visit.arrival.looked_for and visit.request.method == "GET"
         back = visit.address(**{AGAIN: None}) if visit.request.method == "GET" else f"{WEB}/"
         return visit.page(
@@ -69,7 +69,7 @@ class SigningIn:
         if visit.request.headers.get("sec-fetch-dest", "document") != "document":
             raise Forbidden("a link to sign in with is opened by itself, as no part of another page")
         self._slow_down()
-        token = await self._sessions.link_owner(_secret_in(visit))
+        token = await self._sessions.link_owner(visit.path_text("secret"))
         if token is None:
             self._note_wrong()
             return visit.page("link_used.html", 404)
@@ -78,7 +78,7 @@ class SigningIn:
     async def use_link(self, visit: Visit) -> Response:
         """Sign in with a link, which is good for nothing from then on."""
         self._slow_down()
-        secret = await self._sessions.enter_by_link(_secret_in(visit), browser_of(visit))
+        secret = await self._sessions.enter_by_link(visit.path_text("secret"), browser_of(visit))
         if secret is None:
             self._note_wrong()
             return visit.page("link_used.html", 404)
@@ -108,10 +108,6 @@ class SigningIn:
 
     def _note_wrong(self) -> None:
         self._wrong.append(time.monotonic())
-
-
-def _secret_in(visit: Visit) -> str:
-    return str(visit.request.path_params["secret"])
 
 
 def _let_in(visit: Visit, secret: str, back: str) -> Response:

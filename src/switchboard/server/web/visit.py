@@ -101,11 +101,15 @@ class Visit:
 
     def path_id(self, name: str) -> UUID:
         """An id in the path, such as `{request_id:uuid}`."""
-        return UUID(str(self.request.path_params[name]))
+        return UUID(self.path_text(name))
+
+    def path_text(self, name: str) -> str:
+        """A name in the path, such as `{channel}`."""
+        return str(self.request.path_params[name])
 
     def path_number(self, name: str) -> int:
         """A number in the path, such as `{n:int}`. Raises NotFound for those that number nothing."""
-        number = int(self.request.path_params[name])
+        number = int(self.path_text(name))
         if number > LARGEST:
             raise NotFound("there is no such page")
         return number
@@ -154,7 +158,7 @@ class Visit:
         return hmac.compare_digest(fields.get("form_token", "").encode(), self.form_token(self._path).encode())
 
     def page(self, template: str, http_status: int = 200, **values: object) -> Response:
-        """A page made by a template of `templates/`."""
+        """A page made by a template of `templates/`, or a part of one for a page that is open already."""
         return HTMLResponse(self.render(template, **values), http_status, self.headers)
 
     def render(self, template: str, **values: object) -> str:
@@ -169,10 +173,6 @@ class Visit:
     async def is_still_signed_in(self) -> bool:
         """Whether the session of an answer that takes long still holds."""
         return await self.services.of(WEB_SESSION_SERVICE).find_visitor(self._signed_in.secret) is not None
-
-    def part(self, template: str, http_status: int = 200, **values: object) -> Response:
-        """A part of a page, for a page that is open already."""
-        return self.page(template, http_status, **values)
 
     def go(self, path: str) -> Response:
         """After a form: lead to a page, below `/ui`."""

@@ -70,7 +70,7 @@ async def _show_exchange(visit: Visit, request_id: UUID, refusal: Entered) -> Re
     live = await chats.first_open(speaker, thread)
     # Read afterwards: of an answer that comes in between, nobody would be told.
     _, one = await chats.exchange(visit.caller, speaker, request_id)
-    return visit.part("chat_exchange.html", refusal.status, one=one, thread=thread, live=live, refusal=refusal)
+    return visit.page("chat_exchange.html", refusal.status, one=one, thread=thread, live=live, refusal=refusal)
 
 
 async def stream_answer(visit: Visit) -> Response:

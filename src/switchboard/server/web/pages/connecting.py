@@ -31,7 +31,7 @@ async def show_offers(visit: Visit) -> Response:
 
 async def show_offer(visit: Visit, entered: Entered = NOTHING_ENTERED) -> Response:
     """How to get an account of a channel, and its form."""
-    offer = find_offer(_channel_in(visit))
+    offer = find_offer(visit.path_text("channel"))
     return visit.page(
         "connect_account.html",
         entered.status,
@@ -46,7 +46,7 @@ async def show_offer(visit: Visit, entered: Entered = NOTHING_ENTERED) -> Respon
 
 async def add_connection(visit: Visit, fields: Fields) -> Response:
     """Sign in with what was entered; if the platform accepts it, it is connected."""
-    offer = find_offer(_channel_in(visit))
+    offer = find_offer(visit.path_text("channel"))
     await require_fresh(visit, fields)
     wanted = NewChannelAccount(
         channel=offer.name,
@@ -77,10 +77,6 @@ def _read_settings(offer: ChannelOffer, fields: Fields) -> JsonObject:
 def _read_policy(fields: Fields) -> Policy | None:
     typed = fields.get("strangers", "")
     return choice_from(typed, _POLICIES, "strangers") if typed else None
-
-
-def _channel_in(visit: Visit) -> str:
-    return str(visit.request.path_params["channel"])
 
 
 _FORM: Final = "/connections/add/{channel}"

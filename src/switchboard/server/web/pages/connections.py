@@ -159,7 +159,7 @@ async def allow_sender(visit: Visit, fields: Fields) -> Response:
 
 
 def _name_in(visit: Visit) -> str:
-    return str(visit.request.path_params["name"])
+    return visit.path_text("name")
 
 
 def _address_of(visit: Visit) -> str:

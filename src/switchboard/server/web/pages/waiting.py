@@ -13,7 +13,7 @@ from switchboard.server.web.visit import Visit
 
 async def show_waiting(visit: Visit) -> Response:
     """For pages that are open; `visit` has it."""
-    return visit.part("waiting.html")
+    return visit.page("waiting.html")
 
 
 PAGES: Final = (WebPage("/waiting", show_waiting, APPROVALS),)

@@ -95,10 +95,10 @@ async def set_model(visit: Visit, fields: Fields) -> Response:
 
 async def show_restarted(visit: Visit) -> Response:
     """For the page that waits for the restart: nothing, until another start than the one it knows answers."""
-    restarted = visit.asked("start") != visit.services.of(SETUP_SERVICE).start
-    answer = visit.part("restarted.html", 200 if restarted else 204)
-    if restarted:
-        answer.headers["HX-Redirect"] = f"/ui{_HERE}"
+    if visit.asked("start") == visit.services.of(SETUP_SERVICE).start:
+        return Response(status_code=204, headers=visit.headers)
+    answer = visit.page("restarted.html")
+    answer.headers["HX-Redirect"] = f"/ui{_HERE}"
     return answer
 
 
