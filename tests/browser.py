@@ -41,6 +41,20 @@ _SWITCHES: Final = (
     "--force-color-profile=srgb",
 )
 
+_POST: Final = """(url, fields) => {
+    const form = document.createElement('form');
+    form.method = 'post';
+    form.action = url;
+    for (const [name, value] of Object.entries(fields)) {
+        const field = document.createElement('input');
+        field.name = name;
+        field.value = value;
+        form.append(field);
+    }
+    document.body.append(form);
+    form.submit();
+}"""
+
 
 def find_chromium() -> str | None:
     """The program, if there is one. The shell has no windows to keep: a page takes a fifth of the CPU time in it."""
@@ -185,6 +199,12 @@ class Tab:
             raise PageFailed(f"{url}: {went['errorText']}")
         await self.loaded()
 
+    async def post(self, url: str, fields: Mapping[str, str]) -> None:
+        """Send a form with these fields there, and wait until the page that follows is loaded."""
+        self._loaded.clear()
+        await self.evaluate(f"({_POST})({json.dumps(url)}, {json.dumps(dict(fields))})")
+        await self.loaded()
+
     async def loaded(self) -> None:
         """Wait for the page that is being loaded."""
         async with asyncio.timeout(SOON):
@@ -238,6 +258,11 @@ class Tab:
         async with asyncio.timeout(within):
             while not await self.evaluate(script):
                 await asyncio.sleep(0.02)
+
+    async def cookie(self, beginning: str) -> str:
+        """The value of the cookie whose name begins so."""
+        found = (await self.send("Network.getCookies"))["cookies"]
+        return next(str(one["value"]) for one in found if one["name"].startswith(beginning))
 
     async def close(self) -> None:
         """Close it, where its cookies stay."""

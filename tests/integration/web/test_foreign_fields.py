@@ -1,107 +1,157 @@
-"""What others write into other fields than a message: errors, arguments of tools, names of rules, and sixty mails."""
+"""What others write does nothing in any field of any page: not to its elements, not in a browser. And sixty mails."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+from urllib.parse import quote
 
-import httpx2
 import pytest
 
-from switchboard.ports.engine import Answer, Ask, EngineFailure, Journal, Turn, TurnResult
-from tests.hands import Scripted, at_work
-from tests.integration.web.test_foreign import PAYLOADS, RUNS
-from tests.lab import envelope_json
-from tests.servers import NO_TLS, Opened, open_server
-from tests.waiting import eventually
-from tests.web_house import House, link_of, mail_of, open_house, signed_in, submit_mail
-from tests.width import wide
+from tests.servers import open_server
+from tests.web_foreign import LISTS, OTHER, PAYLOADS, RUNS, ForeignHouse, ShownAt, open_foreign, signed
+from tests.web_house import mail_of, signed_in, submit_mail
+from tests.width import WIDE, wide
+
+PLAIN: Final = "plain words"
+_OLDER: Final = "a class href hx-nonce hx-get hx-target hx-select hx-swap hx-select-oob"
+"""Below a list that is longer than a page."""
+
+
+def texts(number: int) -> list[str]:
+    """Each payload; where a sample is enough, so many, which end attributes with either quote."""
+    return list(PAYLOADS) if WIDE else list(PAYLOADS[76::38][:number])
 
 
 class _Elements(HTMLParser):
-    """The elements of a page with the names of their attributes."""
+    """The elements of a page with the names of their attributes; and those that others' words lead somewhere."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
         self.found: list[str] = []
+        self.led: list[str] = []
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append(f"{tag} {' '.join(name for name, _ in attrs)}")
+        self.found.append(f"{tag} {' '.join(name for name, _ in attrs if name not in _STATES)}")
+        self.led += [
+            f"{tag} {name}={value}" for name, value in attrs if name not in _TEXTS and _LEADS.search(value or "")
+        ]
 
 
-async def hostile(turn: Turn, journal: Journal) -> TurnResult:
-    """An engine that says what it was told wherever an engine can say something."""
-    kind, _, said = turn.text.partition(":")
-    if kind == "fail":
-        raise EngineFailure(said, error_class="internal", retryable=False)
-    ask = Ask("call", said[:100], {said[:60]: said, "to": [said]}, said, "d" * 64, "nobody", "effectful", "high")
-    await journal.expect("approval", within=3600, ask=ask)
-    await journal.wait("approval")
-    return Answer(said)
+_STATES: Final = frozenset({"aria-invalid", "aria-describedby", "checked", "selected"})
+_TEXTS: Final = frozenset({"value", "title", "alt", "aria-label"})
+_LEADS: Final = re.compile(r"javascript:|//evil\.example|canary=")
 
 
-@asynccontextmanager
-async def client_of(server: Opened) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=server.url, verify=NO_TLS, timeout=30) as http:
-        await http.post((await link_of(server)).removeprefix(server.url), headers={"origin": server.url})
-        yield http
-
-
-async def _written(server: Opened, payload: str) -> list[str]:
-    """The pages that show it, in every field that there is."""
-    ids: dict[str, str] = {}
-    for kind in ("fail", "ask"):
-        name = f"{kind} {abs(hash(payload))}"
-        answer = await server.submit(envelope_json(f"{kind}:{payload}", sender=name, thread=name, event=name))
-        assert answer.is_success, answer.text
-        ids[kind] = str(answer.json()["request_id"])
-    rule = {"name": payload[:100], "channel": "sms", "filters": {"sender": payload[:100]}, "targets": []}
-    made = await server.http.post(
-        "/v1/rules",
-        json={**rule, "team_id": "side", "targets": [{"system_id": "System1/side"}], "reason": payload[:100]},
-    )
-    assert made.is_success, made.text
-    approvals: list[Any] = []
-
-    async def asked() -> bool:
-        found = (await server.http.get("/v1/approvals")).json()["approvals"]
-        approvals[:] = [one for one in found if one["request_id"] == ids["ask"]]
-        return bool(approvals)
-
-    await eventually(asked)
-    await server.http.get(f"/v1/messages/{ids['fail']}/replies", params={"wait_s": 10})
-    return [
-        f"/ui/messages/{ids['fail']}",
-        f"/ui/messages/{ids['ask']}",
-        f"/ui/approvals/{approvals[0]['approval_id']}",
-        f"/ui/rules/{made.json()['rule']['rule_id']}",
-    ]
+async def _look_at(house: ForeignHouse, at: ShownAt) -> _Elements:
+    page = await house.show(at)
+    assert page.status_code == 200, (at, page.text)
+    return _Elements(page.text)
 
 
 async def test_no_field_of_others_changes_the_elements_of_a_page(database_url: str, tmp_path: Path) -> None:
-    sample = wide(len(PAYLOADS), 8)
+    """Of pages that show nothing else, all of them; of others, what they are made of."""
+    said = texts(2)
+    async with open_foreign(database_url, tmp_path / "data", [PLAIN, PLAIN, *said]) as house:
+        await house.write(f"the first {PLAIN}")
+        plain = [await _look_at(house, at) for at in (*await house.write(PLAIN), *LISTS)]
+        usual = {_OLDER, *(one for page in plain for one in page.found)}
+        for one in said:
+            for at, meant in zip((*await house.write(one), *LISTS), plain, strict=True):
+                page = await _look_at(house, at)
+                assert page.led == [], (at, one)
+                assert page.found == meant.found if at.alone else set(page.found) <= usual, (at, one)
+
+
+_ASKED: Final[Mapping[str, tuple[str, ...]]] = {
+    "/ui/messages": ("state", "channel", "endpoint", "sender", "butler", "team", "since", "until", "cursor"),
+    "/ui/conversations/one": ("name", "cursor"),
+    "/ui/dead-letters": ("state", "team", "category", "channel", "system", "age", "cursor"),
+    "/ui/dead-letters/many": ("team", "category", "channel", "system", "age", "which", "action", "to", "id"),
+    "/ui/chat": ("thread", "to", "before", "cursor"),
+    "/ui/approvals": ("state", "cursor"),
+    "/ui/strangers": ("state", "cursor"),
+    "/ui/rules": ("team", "cursor"),
+    "/ui/rules/new": ("team",),
+    "/ui/tasks": ("state", "butler", "cursor"),
+    "/ui/audit": ("action", "cursor"),
+    "/ui/plans": ("running", "cursor"),
+    "/ui/welcome": ("thread",),
+    "/ui/sessions": ("done", "cursor"),
+}
+_ENTERED: Final[Mapping[str, tuple[str, ...]]] = {
+    "/ui/memory/add": ("text", "author", "system_id", "reason"),
+    "/ui/memory/entities": ("words", "system_id"),
+    "/ui/memory/facts": ("words", "system_id", "author"),
+    "/ui/rules/new": ("name", "channel", "filters", "targets", "priority", "team_id"),
+    "/ui/connections/add/telegram": ("name", "secret.token", "strangers", "more", "owner_of"),
+    "/ui/connections/add/imap": ("name", "set.address", "set.imap.host", "secret.password", "more"),
+    "/ui/butlers/quarantine": ("system_id", "reason"),
+    "/ui/dead-letters/many": ("action", "to", "number", "team", "reason"),
+    "/ui/welcome/model": ("choice", "url", "model", "butler", "workspace", "do"),
+    "/ui/enter": ("token", "back"),
+}
+
+
+async def test_what_is_asked_or_entered_changes_no_elements(database_url: str, tmp_path: Path) -> None:
+    """Whoever makes a link or a form chooses what is in it."""
+    said = texts(1)
+    async with open_foreign(database_url, tmp_path / "data", [PLAIN]) as house:
+        usual = {one for page in await _answers(house, PLAIN) for one in page.found}
+        for one in said:
+            for page in await _answers(house, one):
+                assert page.led == [], one
+                assert set(page.found) <= usual, one
+
+
+async def _answers(house: ForeignHouse, said: str) -> list[_Elements]:
+    """The pages on which that is asked, entered, or part of the path."""
+    effect = {"name": said, "channel": "*", "filters": f"sender = {said}", "targets": OTHER, "team_id": "root"}
+    asked = [await house.http.get(path, params={name: said}) for path, names in _ASKED.items() for name in names]
+    entered = [ShownAt(path, dict.fromkeys(names, said)) for path, names in _ENTERED.items()]
+    shown = [await house.show(at) for at in (*entered, ShownAt("/ui/rules/new", effect))]
+    found = [await house.http.get(f"{beginning}{quote(said, safe='')}") for beginning in ("/ui/", "/ui/enter/")]
+    return [_Elements(one.text) for one in (*asked, *shown, *found)]
+
+
+_WATCHED: Final = (
+    "window.violations = [];"
+    " addEventListener('securitypolicyviolation', (event) => violations.push(event.violatedDirective), true)"
+)
+
+
+@pytest.mark.slow
+async def test_in_a_browser_no_field_of_others_does_anything(chromium: str, database_url: str, tmp_path: Path) -> None:
+    said = texts(1)
     async with (
-        open_server(database_url, tmp_path / "data") as server,
-        at_work(server.lab.worker({"echo": Scripted(hostile)})),
-        client_of(server) as http,
+        open_foreign(database_url, tmp_path / "data", [PLAIN, PLAIN, *said]) as house,
+        signed_in(chromium, house.server) as tab,
     ):
-        plain = [_Elements((await http.get(path)).text).found for path in await _written(server, "plain words")]
-        for payload in PAYLOADS[:: len(PAYLOADS) // sample][:sample]:
-            for path, meant in zip(await _written(server, payload), plain, strict=True):
-                page = await http.get(path)
-                assert page.status_code == 200, path
-                assert _Elements(page.text).found == meant, (path, payload)
-        for path in ("/ui/approvals", "/ui/rules", "/ui/rules/versions", "/ui/dead-letters", "/ui/audit", "/ui/"):
-            found = _Elements((await http.get(path)).text).found
-            assert not [
-                one for one in found if re.search(r"script (?!nonce)|\bon\w+|base |iframe|object|embed", one)
-            ], path
+        await tab.send("Page.addScriptToEvaluateOnNewDocument", source=_WATCHED)
+        opened, secret = {"/ui/events", "/ui/waiting"}, await tab.cookie("sb_session_")
+        await tab.open("about:blank")
+        tab.requests.clear()
+        for n, one in enumerate(said):
+            for at in (*await house.write(one), *(LISTS if n % 5 == 0 or one == said[-1] else ())):
+                opened.add(at.path)
+                if at.fields is None:
+                    await tab.open(f"{house.server.url}{at.path}")
+                else:
+                    await tab.post(at.path, signed(at, secret))
+                assert await tab.evaluate("[typeof window.canary, violations]") == ["undefined", []], (at, one)
+                asked = {each.removeprefix(house.server.url) for each in tab.requests}
+                assert {each for each in asked - opened if not _OWN.fullmatch(each)} == set(), (at, one)
+                assert tab.troubles == [], (at, one)
+        assert tab.requests, "requests are seen"
+
+
+_OWN: Final = re.compile(r"/ui/(static/.+|chat/[^/]+/stream|messages/[^/]+/html)")
+"""What pages ask for besides themselves and bells."""
 
 
 _ADDRESSES: Final = (
@@ -170,17 +220,11 @@ LARGE: Final = 600_000
 """About the most that is accepted of a mail."""
 
 
-@pytest.fixture
-async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(database_url, tmp_path / "data") as opened:
-        yield opened
-
-
 @pytest.mark.slow
-async def test_sixty_ways_to_load_something_load_nothing(chromium: str, house: House) -> None:
+async def test_sixty_ways_to_load_something_load_nothing(chromium: str, database_url: str, tmp_path: Path) -> None:
     """Neither the browser nor a server that listens at these addresses sees a request."""
     assert len(_ADDRESSES) == 60
-    server, met, groups = house.server, list[str](), wide(60, 3)
+    met, groups = list[str](), wide(60, 3)
 
     def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         met.append(str(writer.get_extra_info("peername")))
@@ -188,7 +232,11 @@ async def test_sixty_ways_to_load_something_load_nothing(chromium: str, house: H
 
     listener = await asyncio.start_server(note, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/x"
-    async with listener, signed_in(chromium, server) as tab:
+    async with (
+        listener,
+        open_server(database_url, tmp_path / "data") as server,
+        signed_in(chromium, server) as tab,
+    ):
         for n in range(groups):
             html = "\n".join(_ADDRESSES[n::groups]).replace("URL", url).replace("RUNS", RUNS)
             html += "<p>much</p>" * (LARGE // 11 if n == 0 else 0)

@@ -23,6 +23,7 @@ from tests.lab import envelope_json
 from tests.servers import NO_TLS, Opened, open_server
 from tests.waiting import eventually
 from tests.web_house import House, link_of, open_house, signed_in
+from tests.width import wide
 
 APPROVER: Final = Principal("approver", "ben")
 MEMBER: Final = Principal("connector", "ann-writes", "dashboard", "ann")
@@ -35,6 +36,7 @@ _SEEN: Final = (
     " document.dispatchEvent(new Event('visibilitychange'))"
 )
 """The browser of tests has no windows that could hide each other."""
+_HIDDEN_MS: Final = wide(60_000, 0)
 _READY: Final = "performance.getEntriesByType('resource').some(one => one.name.endsWith('/ui/waiting'))"
 """What is fetched again when the stream has been opened."""
 
@@ -283,14 +285,16 @@ async def test_windows_that_are_too_many_say_so_and_none_hangs(chromium: str, se
 
 @pytest.mark.slow
 async def test_a_tab_that_nobody_sees_has_no_stream(chromium: str, server: Opened) -> None:
-    """What is new meanwhile is there when it is seen again."""
+    """What is new meanwhile is there when it is seen again, after a minute where that is asked for."""
     async with signed_in(chromium, server) as tab:
         await tab.open(f"{server.url}/ui/messages")
         await tab.until(_READY)
         await tab.evaluate(_SEEN % "true")
         await tab.until(f"performance.getEntriesByType('resource').some(one => one.name.endsWith('{STREAM}'))")
-        row = await _sent(server, "while nobody looks")
         asked = len(tab.requests)
+        row = await _sent(server, "while nobody looks")
+        await tab.until(f"performance.now() > {await tab.evaluate('performance.now()')} + {_HIDDEN_MS}", within=90)
+        assert tab.requests[asked:] == [], "nothing is asked for meanwhile"
         await tab.evaluate(_SEEN % "false")
         await tab.until(f"({ROWS})[0] === '{row}'")
         assert [one for one in tab.requests[asked:] if one.endswith(STREAM)]
