@@ -179,7 +179,7 @@ async def test_of_many_those_of_a_lower_team_fail_and_are_one_row_on_record(data
         assert [row["dead_letter_id"] for row in await all_dead_letters(parts) if row["status"] == "handled"] == [own]
         [entry] = await _bulks_on_record(parts)
         assert (entry["done"], entry["failed"]) == (1, 3)
-        assert await parts.count("select count(*) from audit") == 1
+        assert await parts.count("select count(*) from audit where action <> 'dead_letters:bulk_begun'") == 1
 
 
 # A rule of it ---------------------------------------------------------------------------------------------------------

@@ -215,17 +215,19 @@ class Access:
 
     async def issue(self, actor: Principal, wanted: Principal, expires_at: datetime | None = None) -> Issued:
         """Make a token for `wanted`. Raises Conflict when a live token has its name, NotFound without its person."""
-        issued = await _issue_token(self._database, wanted, expires_at)
         detail = {"name": wanted.name, "role": wanted.role} | ({"person": wanted.person} if wanted.person else {})
-        await audit.append(self._database, actor.name, "token:issued", detail)
+        async with self._database.transaction() as one:
+            issued = await _issue_token(one, wanted, expires_at)
+            await audit.append(one, actor.name, "token:issued", detail)
         return issued
 
     async def revoke(self, actor: Principal, name: str) -> None:
         """End a token: here at once, elsewhere within CACHE_S. Raises NotFound."""
-        if not await store.revoke(self._database, name):
-            raise NotFound(f"there is no active token named {name!r}; see `switchboard tokens list`")
+        async with self._database.transaction() as one:
+            if not await store.revoke(one, name):
+                raise NotFound(f"there is no active token named {name!r}; see `switchboard tokens list`")
+            await audit.append(one, actor.name, "token:revoked", {"name": name})
         self._known.clear()
-        await audit.append(self._database, actor.name, "token:revoked", {"name": name})
 
 
 def owns_endpoint(principal: Principal, channel: str, endpoint: str) -> bool:

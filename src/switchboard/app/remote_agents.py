@@ -184,9 +184,10 @@ class RemoteAgentService:
     async def _record_order(self, caller: Principal, done: str, system_id: str, reason: str) -> Standing:
         known = await self._find_remote(caller, EDIT_AGENTS, system_id)
         barred = (caller.name, reason) if done == "quarantined" else (None, None)
-        await store.quarantine(self._database, known.member.system_id, *barred)
         detail = {"system_id": system_id, "reason": reason}
-        await audit.append(self._database, caller.name, f"agent:{done}", detail)
+        async with self._database.transaction() as one:
+            await store.quarantine(one, known.member.system_id, *barred)
+            await audit.append(one, caller.name, f"agent:{done}", detail)
         self._runtime.notifier.notify(RULES)
         return await self._standing_of(known.member.system_id)
 
@@ -195,9 +196,10 @@ class RemoteAgentService:
         known = await self._find_remote(caller, EDIT_AGENTS, system_id)
         if endpoint is not None:
             await self._check_endpoint(known.member, endpoint)
-        await store.move(self._database, known.member.system_id, endpoint)
         detail = {"system_id": system_id, "from": _host_of(known.in_use), "to": _host_of(endpoint), "reason": reason}
-        await audit.append(self._database, caller.name, "agent:endpoint", detail)
+        async with self._database.transaction() as one:
+            await store.move(one, known.member.system_id, endpoint)
+            await audit.append(one, caller.name, "agent:endpoint", detail)
         self._runtime.notifier.notify(RULES)
         return await self._standing_of(known.member.system_id)
 

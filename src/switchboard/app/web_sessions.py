@@ -99,10 +99,11 @@ class WebSessions:
         if not opens_pages(token):
             raise Conflict(f"the token {token.name!r} opens no page; choose another name", field="name")
         secret = token_urlsafe(16)
-        expires_at = await store.make_link(self._database, _digest_of(secret), token.name, LINK_LASTS)
-        if expires_at is None:
-            raise NotFound(f"the token {token.name!r} was revoked meanwhile")
-        await audit.append(self._database, actor.name, "web:link", {"for": token.name})
+        async with self._database.transaction() as one:
+            expires_at = await store.make_link(one, _digest_of(secret), token.name, LINK_LASTS)
+            if expires_at is None:
+                raise NotFound(f"the token {token.name!r} was revoked meanwhile")
+            await audit.append(one, actor.name, "web:link", {"for": token.name})
         return WebLink(f"/ui/enter/{secret}", token.name, token.role, expires_at)
 
     async def _refuse_unknown(self, actor: Principal, name: str | None) -> Token:
@@ -165,15 +166,17 @@ class WebSessions:
 
     async def end(self, actor: Principal, session_id: UUID, reason: str | None = None) -> None:
         """End a session at once, in every process. Raises NotFound."""
-        if not await store.end(self._database, session_id):
-            raise NotFound(f"there is no session {session_id}; see `switchboard web-sessions list`")
         detail = {"session_id": str(session_id)} | ({"reason": reason} if reason else {})
-        await audit.append(self._database, actor.name, "web:ended", detail)
+        async with self._database.transaction() as one:
+            if not await store.end(one, session_id):
+                raise NotFound(f"there is no session {session_id}; see `switchboard web-sessions list`")
+            await audit.append(one, actor.name, "web:ended", detail)
 
     async def end_all(self, actor: Principal, reason: str, but: UUID | None = None) -> int:
         """End all sessions at once, but for one, if one is given; returns how many."""
-        ended = await store.end_all(self._database, but)
-        await audit.append(self._database, actor.name, "web:ended_all", {"sessions": ended, "reason": reason})
+        async with self._database.transaction() as one:
+            ended = await store.end_all(one, but)
+            await audit.append(one, actor.name, "web:ended_all", {"sessions": ended, "reason": reason})
         return ended
 
 

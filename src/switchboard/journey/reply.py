@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 from uuid import UUID
@@ -272,11 +272,18 @@ class ReplyService:
             raise _not_held(reply, lease)
         return state
 
-    async def resend(self, outbox_id: UUID) -> None:
-        """Send a reply again that was not sent, or may not have been. Raises NotFound, Conflict."""
+    async def resend(self, outbox_id: UUID, record: Callable[[Database], Awaitable[None]]) -> None:
+        """Send a reply again that was not sent, or may not have been; `record` is called in the same transaction.
+
+        Raises NotFound, Conflict.
+        """
         reply = await store.get_reply(self._database, outbox_id)
-        if not await store.resend(self._database, outbox_id):
-            raise Conflict(f"reply {outbox_id} is {reply.state}; only uncertain, failed or dead ones are sent again")
+        async with self._database.transaction() as one:
+            if not await store.resend(one, outbox_id):
+                raise Conflict(
+                    f"reply {outbox_id} is {reply.state}; only uncertain, failed or dead ones are sent again"
+                )
+            await record(one)
         self._notifier.notify(WORK)  # a worker posts it, if the endpoint has a callback
         self._notifier.notify(outbox_topic(pull_pool(reply.channel, reply.endpoint)))
 

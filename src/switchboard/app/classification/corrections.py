@@ -26,6 +26,7 @@ from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFoun
 from switchboard.domain.routing import Decision, SystemId, Target, TeamId, TrailStep
 from switchboard.domain.shown import Logged, MadeDelivery
 from switchboard.lanes.notifier import WORK
+from switchboard.store.database import Database
 from switchboard.store.messages import dead_letters, inbox
 from switchboard.store.messages.inbox import StoredMessage
 from switchboard.store.models import classification
@@ -80,14 +81,17 @@ class CorrectionService:
         named = None if teams is None else sorted(teams)
         correction = Correction(request_id, wish.to, by, wish.reason, named, self._team_of(caller))
         sending = None if wish.only_note else await self._sending_of(stored, asked, to, correction)
-        outcome = await store.correct(self._database, correction, sending)
-        if outcome is None:
-            raise NotFound(f"there is no message {request_id}")
-        if not outcome.decided:
-            raise Conflict(
-                f"message {request_id} is still waiting for a model; correct it afterwards", code="not_decided"
-            )
-        await self._record_in_audit(caller, correction, outcome)
+        async with self._database.transaction() as one:
+            outcome = await store.correct(one, correction, sending)
+            if outcome is None:
+                raise NotFound(f"there is no message {request_id}")
+            if not outcome.decided:
+                raise Conflict(
+                    f"message {request_id} is still waiting for a model; correct it afterwards", code="not_decided"
+                )
+            await _record_in_audit(one, caller, correction, outcome)
+        if outcome.n is not None:
+            self._runtime.notifier.notify(WORK)
         made = () if outcome.n is None else await dead_letters.rerouted(self._database, request_id, outcome.n)
         already = not outcome.noted and outcome.n is None
         return CorrectionResult(request_id, wish.to, by, wish.reason, already, outcome.n, made)
@@ -163,9 +167,10 @@ class CorrectionService:
             )
         return decision
 
-    async def _record_in_audit(self, caller: Principal, correction: Correction, outcome: LoggedOutcome) -> None:
-        if outcome.n is not None:
-            self._runtime.notifier.notify(WORK)
-        if outcome.noted or outcome.n is not None:
-            detail = {"request_id": str(correction.request_id), "to": correction.to, "reason": correction.reason}
-            await audit.append(self._database, caller.name, "message:corrected", {**detail, "decision_n": outcome.n})
+
+async def _record_in_audit(
+    database: Database, caller: Principal, correction: Correction, outcome: LoggedOutcome
+) -> None:
+    if outcome.noted or outcome.n is not None:
+        detail = {"request_id": str(correction.request_id), "to": correction.to, "reason": correction.reason}
+        await audit.append(database, caller.name, "message:corrected", {**detail, "decision_n": outcome.n})

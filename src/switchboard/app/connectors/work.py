@@ -122,8 +122,8 @@ class ConnectorService:
 
     async def resend(self, caller: Principal, outbox_id: UUID, reason: str | None = None) -> None:
         """Send a reply again that was not sent, or may not have been. Raises NotFound, Conflict."""
-        await self._replies.resend(outbox_id)
-        await audit.append(self._database, caller.name, "reply:resent", {"outbox_id": str(outbox_id), "reason": reason})
+        detail = {"outbox_id": str(outbox_id), "reason": reason}
+        await self._replies.resend(outbox_id, lambda one: audit.append(one, caller.name, "reply:resent", detail))
 
     async def heartbeat(self, caller: Principal, beat: Heartbeat) -> None:
         """Keep the newest heartbeat of the caller's endpoint. Raises Forbidden, TooManyInstances."""

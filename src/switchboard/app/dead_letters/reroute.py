@@ -6,8 +6,8 @@ when that fails. Next: `core/routing/decide.py`, `store/messages/dead_letters.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NoReturn, TypeAlias
 from uuid import UUID, uuid5
 
 from msgspec.structs import replace as changed
@@ -32,10 +32,13 @@ from switchboard.domain.routing import Decision, SystemId, Target, TeamId, Trail
 from switchboard.domain.shown import MadeDelivery, ShownDeadLetter
 from switchboard.lanes.notifier import WORK
 from switchboard.ports.channel import SEVERAL
+from switchboard.store.database import Database
 from switchboard.store.messages import dead_letters as store
 from switchboard.store.messages import inbox
 from switchboard.store.messages.dead_letters import DeadLetterCase, DeadLetterHandling
 from switchboard.store.rules import versions as rule_store
+
+RecordReroute: TypeAlias = Callable[[Database, Sequence[MadeDelivery]], Awaitable[None]]
 
 
 class BeyondReach(Forbidden):
@@ -51,8 +54,13 @@ class Rerouter:
         self._reach = reach
         self._rules = rules
 
-    async def reroute(self, caller: Principal, dead_letter_id: UUID, wanted: Reroute) -> Rerouted:
-        """Reroute the message of a dead letter. Raises as `DeadLetterService.reroute`, and BeyondReach."""
+    async def reroute(
+        self, caller: Principal, dead_letter_id: UUID, wanted: Reroute, record: RecordReroute | None = None
+    ) -> Rerouted:
+        """Reroute the message of a dead letter; `record` is called in the same transaction.
+
+        Raises as `DeadLetterService.reroute`, and BeyondReach.
+        """
         case = await self._reach.case(caller, dead_letter_id)
         if wanted.rule is not None and wanted.to is None:
             raise InvalidInput("a rule needs a target: name a butler or a team", field="to")
@@ -65,16 +73,19 @@ class Rerouter:
         handling = DeadLetterHandling(author(caller), wanted.reason)
         step = _reroute_step(case, wanted, handling, rule)
         decision = changed(decision, trail=(step, *decision.trail))
-        outcome = await store.reroute(self._database, case, decision, handling)
-        if outcome is None:
-            raise NotFound(f"there is no dead letter {dead_letter_id}")
-        if outcome.state == "taken":
-            _nobody_new(decision)
+        async with self._database.transaction() as one:
+            outcome = await store.reroute(one, case, decision, handling)
+            if outcome is None:
+                raise NotFound(f"there is no dead letter {dead_letter_id}")
+            if outcome.state == "taken":
+                _nobody_new(decision)
+            made = () if outcome.n is None else await store.rerouted(one, case.request_id, outcome.n)
+            if record is not None and outcome.state == "rerouted":
+                await record(one, made)
         if outcome.state == "handled" or outcome.n is None:
             return await self._earlier_result(caller, case, wanted, outcome.n)
         self._runtime.notifier.notify(WORK)
-        deliveries = await self.rerouted_to(case.request_id, outcome.n)
-        return Rerouted(await self._reach.shown(caller, case), outcome.n, deliveries, already=False, rule=rule)
+        return Rerouted(await self._reach.shown(caller, case), outcome.n, made, already=False, rule=rule)
 
     async def _make_rule(self, caller: Principal, case: DeadLetterCase, wanted: Reroute) -> WrittenRule | None:
         """The rule made from the dead letter, if wanted; its id derives from the letter's, so there is only one."""

@@ -8,7 +8,7 @@ those below without a System4), a System3 for its own and all below, an operator
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Final
 from uuid import UUID
@@ -36,7 +36,8 @@ from switchboard.core.routing.rulefile import target_json
 from switchboard.domain.errors import Conflict, NotFound, SwitchboardError, Unavailable
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Target
-from switchboard.domain.shown import ShownDeadLetter
+from switchboard.domain.shown import MadeDelivery, ShownDeadLetter
+from switchboard.store.database import Database
 from switchboard.store.messages import dead_letters as store
 from switchboard.store.messages.dead_letters import DeadLetterFilter, DeadLetterHandling
 from switchboard.store.people import audit
@@ -105,24 +106,26 @@ class DeadLetterService:
         a rule that the caller may not make; Conflict if nobody receives it, or if the letter was closed, rerouted
         elsewhere or used for another rule. The dead letter is then unchanged.
         """
+
+        async def record(one: Database, made: Sequence[MadeDelivery]) -> None:
+            to = [delivery.system_id for delivery in made]
+            told: JsonObject = {"dead_letter_id": str(dead_letter_id), "to": to, "reason": wanted.reason}
+            await audit.append(one, caller.name, "dead_letter:rerouted", told)
+
         try:
-            done = await self._rerouter.reroute(caller, dead_letter_id, wanted)
+            return await self._rerouter.reroute(caller, dead_letter_id, wanted, record)
         except BeyondReach:
             await self._refuse(caller, wanted.to, {"dead_letter_id": str(dead_letter_id)})
             raise
-        if not done.already:
-            to = [delivery.system_id for delivery in done.deliveries]
-            told: JsonObject = {"dead_letter_id": str(dead_letter_id), "to": to, "reason": wanted.reason}
-            await self._record_in_audit(caller, "dead_letter:rerouted", told)
-        return done
 
     async def handle(self, caller: Principal, dead_letter_id: UUID, resolution: str) -> Handled:
         """Close a dead letter that needs no further action. Raises NotFound, and Conflict if it was rerouted."""
-        done = await self._handle_letter(caller, dead_letter_id, resolution)
-        if not done.already:
+
+        async def record(one: Database) -> None:
             told: JsonObject = {"dead_letter_id": str(dead_letter_id), "reason": resolution}
-            await self._record_in_audit(caller, "dead_letter:handled", told)
-        return done
+            await audit.append(one, caller.name, "dead_letter:handled", told)
+
+        return await self._handle_letter(caller, dead_letter_id, resolution, record)
 
     async def bulk(self, caller: Principal, wanted: Bulk) -> BulkOutcome:
         """Treat each dead letter on its own; failures stay pending and are reported. Safe to repeat.
@@ -137,6 +140,9 @@ class DeadLetterService:
             raise
         after = uuid_cursor(wanted.after)
         matched = await store.count_pending(self._database, filtered, after=after)
+        if matched and not wanted.dry_run:  # first: whatever becomes of it, what it has done is on the record
+            order = {**_order_form(wanted, filtered), "matched": matched}
+            await audit.append(self._database, caller.name, "dead_letters:bulk_begun", order)
         failed: list[Failure] = []
         would: list[Simulated] = []
         seen = 0
@@ -149,7 +155,8 @@ class DeadLetterService:
         finally:  # anything done before it broke off is also recorded
             if not wanted.dry_run:
                 done = {"done": seen - len(failed), "failed": len(failed)}
-                await self._record_in_audit(caller, "dead_letters:bulk", {**_order_form(wanted, filtered), **done})
+                order = {**_order_form(wanted, filtered), **done}
+                await audit.append(self._database, caller.name, "dead_letters:bulk", order)
         following = str(after) if matched > seen and after is not None else None
         return BulkOutcome(matched, seen - len(failed), failed, following, wanted.dry_run, would)
 
@@ -180,9 +187,19 @@ class DeadLetterService:
             return Failure(dead_letter_id, error.code, error.message)
         return None
 
-    async def _handle_letter(self, caller: Principal, dead_letter_id: UUID, resolution: str) -> Handled:
+    async def _handle_letter(
+        self,
+        caller: Principal,
+        dead_letter_id: UUID,
+        resolution: str,
+        record: Callable[[Database], Awaitable[None]] | None = None,
+    ) -> Handled:
+        """Close one; `record` is called in the same transaction."""
         case = await self._reach.case(caller, dead_letter_id)
-        done = await store.handle(self._database, dead_letter_id, DeadLetterHandling(author(caller), resolution))
+        async with self._database.transaction() as one:
+            done = await store.handle(one, dead_letter_id, DeadLetterHandling(author(caller), resolution))
+            if done and record is not None:
+                await record(one)
         shown = await self._reach.shown(caller, case)
         if not done and shown.rerouted_n is not None:
             raise Conflict(describe_outcome(shown), code="already_rerouted")
@@ -192,9 +209,6 @@ class DeadLetterService:
         """Record an attempt to send dead letters beyond the caller's reach."""
         named = None if to is None else to.system_id or to.team_id
         await self._access.record_refusal(caller, DEAD_LETTERS, {**which, "to": named})
-
-    async def _record_in_audit(self, caller: Principal, action: str, detail: JsonObject) -> None:
-        await audit.append(self._database, caller.name, action, detail)
 
 
 def _order_form(wanted: Bulk, filtered: DeadLetterFilter) -> JsonObject:

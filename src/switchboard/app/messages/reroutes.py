@@ -26,6 +26,7 @@ from switchboard.domain.routing import Decision, SystemId, Target, TeamId, Trail
 from switchboard.domain.shown import MadeDelivery
 from switchboard.journey.stopping import announce
 from switchboard.lanes.notifier import WORK
+from switchboard.store.database import Database
 from switchboard.store.messages import dead_letters, inbox
 from switchboard.store.messages import reroutes as store
 from switchboard.store.messages.dead_letters import DeadLetterHandling
@@ -84,15 +85,16 @@ class MessageRerouter:
             TIERS[(stored.envelope.get("control") or {}).get("policy_tier", "default")],
             DeadLetterHandling(caller.name, wanted.reason),
         )
-        outcome = await store.reroute_message(self._database, order)
-        if outcome is None:
-            raise NotFound(f"there is no message {request_id}")
-        if outcome.n is None:
-            raise _refusal_of(outcome, order)
+        async with self._database.transaction() as one:
+            outcome = await store.reroute_message(one, order)
+            if outcome is None:
+                raise NotFound(f"there is no message {request_id}")
+            if outcome.n is None:
+                raise _refusal_of(outcome, order)
+            made = await dead_letters.rerouted(one, request_id, outcome.n)
+            await _record_in_audit(one, caller, wanted, made, order)
         self._runtime.notifier.notify(WORK)
         await announce(self._database, self._runtime.notifier, outcome.items)
-        made = await dead_letters.rerouted(self._database, request_id, outcome.n)
-        await self._record_in_audit(caller, wanted, made, order)
         return ReroutedMessage(request_id, outcome.n, made, outcome.systems)
 
     async def _first_decision(self, request_id: UUID) -> ShownDecision:
@@ -117,16 +119,21 @@ class MessageRerouter:
             raise Conflict(f"the rules lead to no butler ({why}); name one", code="nobody_takes_it", field="to")
         return decision
 
-    async def _record_in_audit(
-        self, caller: Principal, wanted: RerouteOrder, made: Sequence[MadeDelivery], order: store.MessageReroute
-    ) -> None:
-        detail: JsonObject = {
-            "request_id": str(order.request_id),
-            "to": [one.system_id for one in made],
-            "instead_of": wanted.instead_of,
-            "reason": wanted.reason,
-        }
-        await audit.append(self._database, caller.name, "message:rerouted", detail)
+
+async def _record_in_audit(
+    database: Database,
+    caller: Principal,
+    wanted: RerouteOrder,
+    made: Sequence[MadeDelivery],
+    order: store.MessageReroute,
+) -> None:
+    detail: JsonObject = {
+        "request_id": str(order.request_id),
+        "to": [one.system_id for one in made],
+        "instead_of": wanted.instead_of,
+        "reason": wanted.reason,
+    }
+    await audit.append(database, caller.name, "message:rerouted", detail)
 
 
 def _with_author(decision: Decision, caller: Principal, wanted: RerouteOrder) -> Decision:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final
@@ -50,6 +50,7 @@ from switchboard.lanes.notifier import WORK, settled_topic
 from switchboard.store import books, lookup
 from switchboard.store.books import DeliveryTally, KeptBooks
 from switchboard.store.connectors import heartbeats as connectors
+from switchboard.store.database import Database
 from switchboard.store.messages import dead_letters, inbox, outbox
 from switchboard.store.messages.inbox import StoredMessage
 from switchboard.store.models import classification
@@ -235,10 +236,18 @@ class Views:
                     return now
                 await wait_at_most(min(left, _LOOK_EVERY_S), ring)
 
-    async def stop(self, caller: Principal, request_id: UUID) -> Stopping:
-        """End the turns of a message, keeping what they have written. Raises NotFound."""
+    async def stop(
+        self, caller: Principal, request_id: UUID, record: Callable[[Database], Awaitable[None]] | None = None
+    ) -> Stopping:
+        """End the turns of a message, keeping what they have written. Raises NotFound.
+
+        `record` is called in the same transaction, if there were any.
+        """
         await self.own(caller, request_id)
-        stopped = await stop_message(self._database, request_id)
+        async with self._database.transaction() as one:
+            stopped = await stop_message(one, request_id)
+            if stopped and record is not None:
+                await record(one)
         await announce(self._database, self._runtime.notifier, stopped)
         return Stopping(request_id, len(stopped))
 

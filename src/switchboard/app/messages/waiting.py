@@ -15,6 +15,7 @@ from switchboard.app.messages.views import Stopping, Views
 from switchboard.app.runtime import Runtime
 from switchboard.domain.errors import NotFound
 from switchboard.lanes.notifier import WORK
+from switchboard.store.database import Database
 from switchboard.store.messages import inbox
 from switchboard.store.people import audit
 from switchboard.store.work import lanes
@@ -34,20 +35,21 @@ async def try_now(runtime: Runtime, caller: Principal, request_id: UUID, reason:
     """Do not wait for the next attempt, nor until somebody resumes the lane. Raises NotFound."""
     if await inbox.get_message(runtime.database, request_id) is None:
         raise NotFound(f"there is no message {request_id}")
-    tried = await lanes.try_message_now(runtime.database, request_id)
+    async with runtime.database.transaction() as one:
+        tried = await lanes.try_message_now(one, request_id)
+        if tried:
+            detail = {"request_id": str(request_id), "reason": reason}
+            await audit.append(one, caller.name, "message:tried", detail)
     if tried:
         runtime.notifier.notify(WORK)
-        detail = {"request_id": str(request_id), "reason": reason}
-        await audit.append(runtime.database, caller.name, "message:tried", detail)
     return TriedNow(request_id, tried)
 
 
-async def stop_turns(
-    views: Views, runtime: Runtime, caller: Principal, request_id: UUID, reason: str | None = None
-) -> Stopping:
+async def stop_turns(views: Views, caller: Principal, request_id: UUID, reason: str | None = None) -> Stopping:
     """End the turns of a message, as `Views.stop`, and write down who did and why. Raises NotFound."""
-    stopping = await views.stop(caller, request_id)
-    if stopping.stopped:
+
+    async def record(one: Database) -> None:
         detail = {"request_id": str(request_id), "reason": reason}
-        await audit.append(runtime.database, caller.name, "message:stopped", detail)
-    return stopping
+        await audit.append(one, caller.name, "message:stopped", detail)
+
+    return await views.stop(caller, request_id, record)

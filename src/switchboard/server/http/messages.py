@@ -117,7 +117,7 @@ async def get_replies(
 async def stop_message(caller: Caller, parts: Parts, request_id: UUID, body: ReasonBody | None = None) -> Response:
     """They end within a second, with what they have written. Messages behind it are kept. Senders write `/stop`."""
     reason = None if body is None else body.reason
-    return answer(await stop_turns(parts.views, parts.runtime, caller, request_id, reason))
+    return answer(await stop_turns(parts.views, caller, request_id, reason))
 
 
 @router.post("/{request_id}/reroute", **operation("reroute_message", "Reroute a message", ReroutedMessage, 404, 409))

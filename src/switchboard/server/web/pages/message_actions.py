@@ -110,8 +110,7 @@ async def try_again(visit: Visit, fields: Fields) -> Response:
 
 async def stop_message(visit: Visit, fields: Fields) -> Response:
     """End its turns, with what they have written."""
-    services, reason = visit.services, reason_from(fields)
-    done = await stop_turns(services.views, services.runtime, visit.caller, _message_id(visit), reason)
+    done = await stop_turns(visit.services.views, visit.caller, _message_id(visit), reason_from(fields))
     return _go_back(visit, "stopped" if done.stopped else "nothing")
 
 
