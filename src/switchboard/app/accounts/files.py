@@ -116,7 +116,10 @@ def resume_account(file: Path) -> None:
 
 
 def remove_account_files(settings: Settings, file: Path) -> None:
-    """Remove what adding it wrote, the account's own file first; a secret elsewhere is not ours to remove."""
+    """Remove what adding it wrote, the account's own file last, as what is left without it is never found again.
+
+    A secret elsewhere is not ours to remove.
+    """
     for one in _files_of(settings, file):
         one.unlink(missing_ok=True)
 
@@ -129,4 +132,4 @@ def _files_of(settings: Settings, file: Path) -> list[Path]:
     except ConfigurationError:
         secrets = []
     mine = [one for one in secrets if one.name.startswith(f"{file.stem}.")]
-    return [file, *mine, pause_file(file), token_file(settings, file.stem)]
+    return [*mine, token_file(settings, file.stem), pause_file(file), file]

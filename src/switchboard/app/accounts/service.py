@@ -10,8 +10,8 @@ import asyncio
 import os
 import platform
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
@@ -44,7 +44,7 @@ from switchboard.app.accounts.tokens import lock_token, require_free, token_file
 from switchboard.app.connectors.pairing import PairingCode, PairingService
 from switchboard.app.ownership import read_ours
 from switchboard.app.runtime import Runtime
-from switchboard.connectors.kernel.accounts import Configured, connectable, manifest_of, read_account
+from switchboard.connectors.kernel.accounts import Configured, connectable, manifest_of, pause_file, read_account
 from switchboard.connectors.kernel.pausing import pause_account, paused_account
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.people.strangers import Policy, owner_by_code_mistake
@@ -215,11 +215,12 @@ class ChannelAccounts:
         if wanted.owner_of is not None:
             self._pairing.find_butler(wanted.owner_of)
         tried = await self._try_account(asked)
+        detail = {"name": wanted.name, "account": tried.endpoint, "strangers": asked.policy}
         async with self._keeping:
             await self._require_free(tried)
-            await asyncio.to_thread(self._keep, tried)
-        detail = {"name": wanted.name, "account": tried.endpoint, "strangers": asked.policy}
-        await audit.append(self._database, caller.name, "account:added", detail)
+            await asyncio.to_thread(self._require_new, tried)
+            async with self._recorded(caller, "added", detail):
+                await self._in_thread(lambda: keep_account(tried))
         channel, endpoint = split_account(tried.endpoint)
         by_code = asked.policy == "pair"
         return AddedAccount(
@@ -245,27 +246,43 @@ class ChannelAccounts:
     async def pause(self, caller: Principal, name: str, reason: str | None = None) -> None:
         """Disconnect an account until it is resumed, over all restarts. Raises NotFound, Conflict."""
         file = await asyncio.to_thread(self._find_file, name)
-        await self._in_thread(lambda: pause_account(file))
-        await self._write_audit(caller, "account:paused", name, reason)
+        if not pause_file(file).exists():
+            async with self._recorded(caller, "paused", _detail_of(name, reason)):
+                await self._in_thread(lambda: pause_account(file))
 
     async def resume(self, caller: Principal, name: str, reason: str | None = None) -> None:
         """Let a paused account go on where it stopped. Raises NotFound, Conflict."""
         file = await asyncio.to_thread(self._find_file, name)
-        await self._in_thread(lambda: resume_account(file))
-        await self._write_audit(caller, "account:resumed", name, reason)
+        if pause_file(file).exists():
+            async with self._recorded(caller, "resumed", _detail_of(name, reason)):
+                await self._in_thread(lambda: resume_account(file))
 
     async def remove(self, caller: Principal, name: str, reason: str | None = None) -> None:
         """Take an account out of service, with its secret and its token. Raises NotFound, Conflict."""
         file = await asyncio.to_thread(self._find_file, name)
+        async with self._recorded(caller, "removed", _detail_of(name, reason)):
+            try:
+                with paused_account(file):  # then its process ends by no accident, and no process takes a new token
+                    async with lock_token(token_file(self._settings, name)):
+                        if name in await self._find_served():
+                            await self._access.revoke(caller, f"{PREFIX}{name}")
+            except ConfigurationError as error:
+                raise Conflict(error.message) from error
+            await self._in_thread(lambda: remove_account_files(self._settings, file))
+
+    @asynccontextmanager
+    async def _recorded(self, caller: Principal, done: str, detail: JsonObject) -> AsyncIterator[None]:
+        """Record a change of files before it is made: whatever is in force has its row, wherever this process dies.
+
+        Of one that fails, another row says so.
+        """
+        await audit.append(self._database, caller.name, f"account:{done}", detail)
         try:
-            with paused_account(file):  # then the end of its process is no accident, and no process takes a new token
-                async with lock_token(token_file(self._settings, name)):
-                    if name in await self._find_served():
-                        await self._access.revoke(caller, f"{PREFIX}{name}")
-        except ConfigurationError as error:
-            raise Conflict(error.message) from error
-        await self._in_thread(lambda: remove_account_files(self._settings, file))
-        await self._write_audit(caller, "account:removed", name, reason)
+            yield
+        except SwitchboardError as error:
+            failed = {**detail, "doing": done, "error": error.message}
+            await audit.append(self._database, caller.name, "account:failed", failed)
+            raise
 
     def _find_file(self, name: str) -> Path:
         """The file of an account, which is one that the directory lists: no name leads elsewhere. Raises NotFound."""
@@ -300,13 +317,10 @@ class ChannelAccounts:
         except SignInRefused as error:
             raise Conflict(error.message) from error
 
-    def _keep(self, tried: TriedAccount) -> None:
-        find_new_file(self._settings, tried.asked.name)  # another request may have written one meanwhile
+    def _require_new(self, tried: TriedAccount) -> None:
+        """Another request may have written one meanwhile. Raises Conflict."""
+        find_new_file(self._settings, tried.asked.name)
         require_single(known_accounts(self._settings)[0], tried.endpoint)
-        try:
-            keep_account(tried)
-        except ConfigurationError as error:
-            raise Conflict(error.message) from error
 
     async def _in_thread(self, work: Callable[[], _T], secrets: Sequence[str] = ()) -> _T:
         """Done beside the server's loop: packages of platforms import their SDKs, and may be slow.
@@ -332,10 +346,6 @@ class ChannelAccounts:
                 kind = type(error).__name__
                 log.warning("sign-in failed", kind=kind)
                 raise Unavailable(f"the package of the channel failed with the error {kind}") from None
-
-    async def _write_audit(self, caller: Principal, action: str, name: str, reason: str | None) -> None:
-        detail = {"name": name} | ({"reason": reason} if reason else {})
-        await audit.append(self._database, caller.name, action, detail)
 
     async def _find_served(self) -> Mapping[str, str]:
         """The accounts with a token, as in `{"house": "telegram/bot:123456"}`."""
@@ -367,6 +377,10 @@ def find_manifest(channel: str) -> Manifest:
 def _describe_to_do(account: Configured, endpoint: str) -> str | None:
     to_do = account.manifest.to_do
     return to_do(account.account, Identity(endpoint)) if to_do else None
+
+
+def _detail_of(name: str, reason: str | None) -> JsonObject:
+    return {"name": name} | ({"reason": reason} if reason else {})
 
 
 def split_account(account: str | None) -> tuple[str, str]:

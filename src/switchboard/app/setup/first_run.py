@@ -130,11 +130,12 @@ class FirstRun:
 
     async def settle_card(self, actor: Principal, card: SetupCard, state: CardState, reason: str) -> None:
         """Note that a card is done, skipped, or open again."""
-        if state == "open":
-            await store.reopen_card(self._database, card)
-        else:
-            await store.settle_card(self._database, card, state)
-        await audit.append(self._database, actor.name, "setup:card", {"card": card, "state": state, "reason": reason})
+        async with self._database.transaction() as one:
+            if state == "open":
+                await store.reopen_card(one, card)
+            else:
+                await store.settle_card(one, card, state)
+            await audit.append(one, actor.name, "setup:card", {"card": card, "state": state, "reason": reason})
 
     async def find_models(self) -> Discovery:
         """The models that can be used: this machine is asked, and nothing else."""
@@ -174,10 +175,17 @@ class FirstRun:
     async def write_files(self, actor: Principal, answers: SetupAnswers) -> Mapping[PurePosixPath, str]:
         """Write what `propose_files` shows; the next start reads it. Raises ConfigurationError."""
         files = await self.propose_files(answers)
-        write_whole(self._directory, files)
         detail = {"files": [str(self._directory / name) for name in files], "butler": answers.butler}
-        await audit.append(self._database, actor.name, "setup:written", {**detail, "reason": "first run"})
-        await store.settle_card(self._database, "model", "done" if answers.model is not None else "skipped")
+        async with self._database.transaction() as one:  # first: files that are in force have their row
+            await audit.append(one, actor.name, "setup:written", {**detail, "reason": "first run"})
+            await store.settle_card(one, "model", "done" if answers.model is not None else "skipped")
+        try:
+            write_whole(self._directory, files)
+        except ConfigurationError as error:
+            async with self._database.transaction() as one:
+                await store.reopen_card(one, "model")
+                await audit.append(one, actor.name, "setup:failed", {**detail, "error": error.message})
+            raise
         faults.point("setup_recorded")
         return files
 

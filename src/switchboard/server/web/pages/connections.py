@@ -18,6 +18,7 @@ from switchboard.app.accounts.service import CHANNEL_ACCOUNTS, PairingCode
 from switchboard.app.connectors.pairing import CODE_VALID, Contact
 from switchboard.app.messages.searching import MessageFilter, Period
 from switchboard.app.messages.views import MessageView
+from switchboard.domain.errors import NotFound
 from switchboard.server.http.channels import CHANNEL_ACCOUNT_SERVICE
 from switchboard.server.http.pairing import PAIRING_SERVICE
 from switchboard.server.services import ServiceFactory
@@ -38,6 +39,7 @@ _OUTCOMES: Final = {
     "resumed": "Resumed: it goes on where it stopped, within a second or two.",
     "allowed": "On the list: their messages are answered from now on.",
     "removed": "Removed, with its secret. Its messages stay.",
+    "gone": "There is no such account any more.",
 }
 
 
@@ -135,7 +137,10 @@ async def resume_connection(visit: Visit, fields: Fields) -> Response:
 
 async def remove_connection(visit: Visit, fields: Fields) -> Response:
     """Take it out of service; its page is gone afterwards."""
-    await visit.services.of(CHANNEL_ACCOUNT_SERVICE).remove(visit.caller, _name_in(visit), reason_from(fields))
+    try:
+        await visit.services.of(CHANNEL_ACCOUNT_SERVICE).remove(visit.caller, _name_in(visit), reason_from(fields))
+    except NotFound:
+        return visit.go("/connections?done=gone")
     return visit.go("/connections?done=removed")
 
 
