@@ -26,7 +26,9 @@ from switchboard.modules.schedule.opened import ACCOUNT
 from switchboard.modules.schedule.planning import Due, next_due, show_wall
 from switchboard.modules.schedule.recurrence import describe_recurrence
 from switchboard.ports.module_store import ModuleStore
+from switchboard.store.database import Database
 from switchboard.store.modules.opening import ModuleRooms
+from switchboard.store.modules.stores import ModuleStores
 from switchboard.store.people import audit
 
 TASKS: Final = Action("tasks", OPERATOR)
@@ -75,31 +77,42 @@ class TaskService:
 
     async def show_ledger(self, task_id: UUID) -> ShownLedger:
         """A task and its latest firings. Raises NotFound."""
-        store, task = await self._find_task(task_id)
-        firings = await ledger.firings_of(store, task.task_id, _FIRINGS)
+        stores, task = await self._find_task(task_id)
+        firings = await ledger.firings_of(stores(ACCOUNT), task.task_id, _FIRINGS)
         return ShownLedger(_show_task(task), [_show_firing(one) for one in firings])
 
     async def cancel(self, caller: Principal, task_id: UUID, reason: str | None = None) -> ShownLedger:
         """It is due no more. Raises NotFound, Conflict."""
-        store, task = await self._find_task(task_id)
+        stores, task = await self._find_task(task_id)
         why = f"cancelled by {caller.name}{f': {reason}' if reason else ''}"
-        if not await ledger.cancel_task(store, task.task_id, why):
-            raise Conflict(f"the task is {task.state} already, and is not due again")
-        await self._record_in_audit(caller, "cancelled", task_id, reason)
+        async with self._database.transaction() as one:
+            await _record_in_audit(one, caller, "cancelled", task_id, reason)
+            if not await ledger.cancel_task(stores.within(one)(ACCOUNT), task.task_id, why):
+                raise Conflict(f"the task is {task.state} already, and is not due again")
         return await self.show_ledger(task_id)
 
-    async def run_now(self, caller: Principal, task_id: UUID, reason: str | None = None) -> ShownLedger:
-        """Due now, besides its times; one that was paused goes on. Raises NotFound, Conflict."""
-        store, task = await self._find_task(task_id)
+    async def run_now(
+        self, caller: Principal, task_id: UUID, reason: str | None = None, *, seen: str | None = None
+    ) -> ShownLedger:
+        """Due now, besides its times; one that was paused goes on. Raises NotFound, Conflict.
+
+        `seen`: `last_due` as the caller was shown it, so that an order that comes twice is carried out once.
+        """
+        stores, task = await self._find_task(task_id)
         if task.state == "cancelled":
             raise Conflict("the task is cancelled; its person has to make a new one")
-        async with store.transaction() as one:
-            now = (await ledger.look_around(one)).now.replace(microsecond=0)
-            if task.state == "paused":
-                await ledger.wake_task(one, task, next_due(task.timing, now))
-            due = Due(now, wall_at(now, find_zone(task.zone)))
-            await ledger.add_firing(one, task, due, late=timedelta(), passed=0, missed="")
-        await self._record_in_audit(caller, "run", task_id, reason)
+        async with self._database.transaction() as whole:
+            await _record_in_audit(whole, caller, "run", task_id, reason)
+            async with stores.within(whole)(ACCOUNT).transaction() as one:
+                await ledger.lock_task(one, task.task_id)
+                last = last_due([_show_firing(firing) for firing in await ledger.firings_of(one, task.task_id, 1)])
+                now = (await ledger.look_around(one)).now.replace(microsecond=0)
+                if task.state == "paused":
+                    await ledger.wake_task(one, task, next_due(task.timing, now))
+                due = Due(now, wall_at(now, find_zone(task.zone)))
+                fresh = await ledger.add_firing(one, task, due, late=timedelta(), passed=0, missed="")
+            if not fresh or seen not in {None, last}:
+                raise Conflict("it was due meanwhile: what came of it stands below")
         return await self.show_ledger(task_id)
 
     async def find(self, start: str) -> list[ShownTask]:
@@ -112,21 +125,27 @@ class TaskService:
             return []
         return [_show_task(one) for one in await ledger.page_of_tasks(store, ids=patterns, limit=_FEW)]
 
-    async def _find_task(self, task_id: UUID) -> tuple[ModuleStore, Task]:
-        store = await self._find_store()
-        task = None if store is None else await ledger.find_task(store, task_id)
-        if store is None or task is None:
+    async def _find_task(self, task_id: UUID) -> tuple[ModuleStores, Task]:
+        stores = await self._rooms.find(MANIFEST)
+        task = None if stores is None else await ledger.find_task(stores(ACCOUNT), task_id)
+        if stores is None or task is None:
             raise NotFound(f"there is no task {task_id}; see `switchboard tasks list`")
-        return store, task
+        return stores, task
 
     async def _find_store(self) -> ModuleStore | None:
         """None as long as no butler has had the module: a worker makes its tables. Raises Unavailable."""
         stores = await self._rooms.find(MANIFEST)
         return None if stores is None else stores(ACCOUNT)
 
-    async def _record_in_audit(self, caller: Principal, done: str, task_id: UUID, reason: str | None) -> None:
-        detail = {"task_id": str(task_id)} | ({"reason": reason} if reason else {})
-        await audit.append(self._database, caller.name, f"tasks:{done}", detail)
+
+def last_due(firings: Sequence[ShownFiring]) -> str:
+    """The latest of these times; empty if there is none."""
+    return firings[0].due.isoformat() if firings else ""
+
+
+async def _record_in_audit(database: Database, caller: Principal, done: str, task_id: UUID, reason: str | None) -> None:
+    detail = {"task_id": str(task_id)} | ({"reason": reason} if reason else {})
+    await audit.append(database, caller.name, f"tasks:{done}", detail)
 
 
 def _show_task(task: Task) -> ShownTask:

@@ -183,6 +183,11 @@ async def find_task(store: ModuleStore, task_id: UUID) -> Task | None:
     return next(iter(_tasks_from(await store.rows("tasks.find", task_id))), None)
 
 
+async def lock_task(store: ModuleStore, task_id: UUID) -> None:
+    """Nobody else changes it before the end of the transaction."""
+    await store.rows("tasks.lock", task_id)
+
+
 async def count_tasks(store: ModuleStore, person: str) -> int:
     """How many a person has that are still to come; whoever counts them waits until another's transaction has ended."""
     await store.rows("tasks.lock_of_person", [person])

@@ -106,6 +106,10 @@ class ModuleStores:
             )
         return _Store(self, account, None)
 
+    def within(self, database: Database) -> ModuleStores:
+        """The same in a transaction of others. They write first: what follows is done by the module's role."""
+        return ModuleStores(database, self._room)
+
     def for_chore(self, lease: ChoreLease) -> ModuleStore:
         """The store of a chore: each transaction raises `TakenOver` once the lease is over. See `ports/chores.py`."""
         return _Store(self, lease.key.account, lease)

@@ -11,9 +11,8 @@ from uuid import UUID
 from starlette.responses import Response
 
 from switchboard.app.people.naming import call_people
-from switchboard.app.tasks.service import TASKS
-from switchboard.domain.errors import Conflict
-from switchboard.domain.tasks import ShownLedger, TaskState
+from switchboard.app.tasks.service import TASKS, last_due
+from switchboard.domain.tasks import TaskState
 from switchboard.server.http.tasks import TASK_SERVICE
 from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields, choice_from, reason_from
 from switchboard.server.web.page import WebForm, WebPage
@@ -56,7 +55,7 @@ async def show_task(visit: Visit, entered: Entered = NOTHING_ENTERED) -> Respons
         entered.status,
         task=shown.task,
         firings=shown.firings,
-        last=_last_due(shown),
+        last=last_due(shown.firings),
         person=names[shown.task.person],
         entered=entered,
         outcome=_OUTCOMES.get(visit.asked("done") or ""),
@@ -71,16 +70,9 @@ async def cancel_task(visit: Visit, fields: Fields) -> Response:
 
 async def run_task(visit: Visit, fields: Fields) -> Response:
     """Due now, besides its times."""
-    reason, tasks = reason_from(fields), visit.services.of(TASK_SERVICE)
-    if fields.get("last", "") != _last_due(await tasks.show_ledger(_task_id(visit))):
-        raise Conflict("it was due meanwhile: what came of it stands below")
-    await tasks.run_now(visit.caller, _task_id(visit), reason)
+    reason, seen = reason_from(fields), fields.get("last", "")
+    await visit.services.of(TASK_SERVICE).run_now(visit.caller, _task_id(visit), reason, seen=seen)
     return visit.go(f"/tasks/{_task_id(visit)}?done=run")
-
-
-def _last_due(shown: ShownLedger) -> str:
-    """By which a form that is sent twice is known: the second time, the task has been due since."""
-    return shown.firings[0].due.isoformat() if shown.firings else ""
 
 
 def _task_id(visit: Visit) -> UUID:
