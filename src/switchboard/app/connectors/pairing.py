@@ -91,7 +91,8 @@ class PairingService:
                 raise _no_contact(contact_id)
             detail: JsonObject = {"contact_id": str(contact_id), "state": state, "messages": decided.messages}
             detail |= {"reason": reason} if reason else {}
-            await audit.append(one, caller.name, "contact_decided", detail)
+            if decided.changed or decided.messages:
+                await audit.append(one, caller.name, "contact_decided", detail)
         if state == "approved" and decided.messages:
             self._runtime.notifier.notify(WORK)
         if state != "approved":
@@ -102,8 +103,9 @@ class PairingService:
         """Approve someone who has not written yet; returns the contact's id. Raises InvalidInput."""
         require_possible(contact, self._runtime.channels.known(contact.channel, "channel"))
         async with self._database.transaction() as one:
-            contact_id = await store.add(one, contact, caller.name)
-            await audit.append(one, caller.name, "contact_allowed", {"contact_id": str(contact_id)})
+            contact_id, changed = await store.add(one, contact, caller.name)
+            if changed:
+                await audit.append(one, caller.name, "contact_allowed", {"contact_id": str(contact_id)})
         self._runtime.notifier.notify(WORK)
         return contact_id
 

@@ -6,7 +6,7 @@ HTTP calls `MemoryService` with the caller's `Principal`. In: ids; out: facts an
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
@@ -28,6 +28,7 @@ from switchboard.domain.errors import Conflict, InvalidInput, NotFound
 from switchboard.domain.routing import SystemId
 from switchboard.domain.shown import FactSource, ShownEntity, ShownFact, ShownRun, ShownStanding, ShownSummary
 from switchboard.ports.facts import Fact, Reader
+from switchboard.store.database import Database
 from switchboard.store.memory import aliases, compaction, consolidation, facts
 from switchboard.store.memory.facts import CountedFacts, NewFact
 from switchboard.store.people import audit
@@ -106,13 +107,17 @@ class MemoryService:
         said_by: SaidBy = "subject" if subject == SELF else "owner" if owns else "other"
         predicate = read_predicate(stated.predicate, text, said_by)
         fact = NewFact(reader.person, subject, True, text, (), predicate.name, said_by=said_by)
-        await facts.learn(self._database, reader, fact)
-        found = await facts.find_stated(self._database, reader, text)
-        if found is None:
-            raise Conflict("these words were forgotten, and are not kept again; say it in other words")
-        await self._record_in_audit(caller, "added", {"fact_id": str(found.fact_id), "author": reader.person})
-        if stated.shared:
-            await self.share(caller, found.fact_id)
+        async with self._database.transaction() as one:
+            found = await facts.find_stated(one, reader, text)
+            if found is None:
+                await facts.learn(one, reader, fact)
+                found = await facts.find_stated(one, reader, text)
+                if found is None:
+                    raise Conflict("these words were forgotten, and are not kept again; say it in other words")
+                detail = {"fact_id": str(found.fact_id), "author": reader.person}
+                await self._record_in_audit(caller, "added", detail, database=one)
+            if stated.shared:
+                await self._share(one, caller, found.fact_id, None)
         return found if not stated.shared else replace(found, space="shared")
 
     async def _find_reader(self, stated: StatedByOperator) -> Reader:
@@ -143,11 +148,12 @@ class MemoryService:
 
     async def undo(self, caller: Principal, fact_id: UUID, reason: str | None = None) -> None:
         """Count a fact as never said. Raises NotFound, Conflict."""
-        if not await facts.undo(self._database, fact_id):
-            if await facts.get_fact(self._database, fact_id) is None:
-                raise _no_fact(fact_id)
-            raise Conflict(f"fact {fact_id} counts as never said already")
-        await self._record_in_audit(caller, "undone", {"fact_id": str(fact_id)}, reason)
+        async with self._database.transaction() as one:
+            if not await facts.undo(one, fact_id):
+                if await facts.get_fact(one, fact_id) is None:
+                    raise _no_fact(fact_id)
+                raise Conflict(f"fact {fact_id} counts as never said already")
+            await self._record_in_audit(caller, "undone", {"fact_id": str(fact_id)}, reason, one)
 
     async def fact(self, caller: Principal, fact_id: UUID) -> tuple[ShownFact, ShownStanding, list[FactSource]]:
         """A fact with what became of it, and its sources. Raises NotFound."""
@@ -168,16 +174,24 @@ class MemoryService:
 
     async def share(self, caller: Principal, fact_id: UUID, reason: str | None = None) -> None:
         """Make a fact visible to everyone who talks to the butler. Raises NotFound."""
-        if not await facts.share_as_operator(self._database, fact_id):
+        async with self._database.transaction() as one:
+            await self._share(one, caller, fact_id, reason)
+
+    async def _share(self, one: Database, caller: Principal, fact_id: UUID, reason: str | None) -> None:
+        found = await facts.get_fact(one, fact_id)
+        if found is not None and found[0].space == "shared":
+            return
+        if not await facts.share_as_operator(one, fact_id):
             raise _no_fact(fact_id)
-        await self._record_in_audit(caller, "shared", {"fact_id": str(fact_id)}, reason)
+        await self._record_in_audit(caller, "shared", {"fact_id": str(fact_id)}, reason, one)
 
     async def forget(self, caller: Principal, fact_id: UUID, reason: str | None = None) -> int:
         """Forget a fact and others that contain it; returns how many facts were removed. Raises NotFound."""
-        gone = await facts.forget(self._database, fact_id)
-        if not gone:
-            raise _no_fact(fact_id)
-        await self._record_in_audit(caller, "forgotten", {"fact_id": str(fact_id), "facts": gone}, reason)
+        async with self._database.transaction() as one:
+            gone = await facts.forget(one, fact_id)
+            if not gone:
+                raise _no_fact(fact_id)
+            await self._record_in_audit(caller, "forgotten", {"fact_id": str(fact_id), "facts": gone}, reason, one)
         return gone
 
     async def runs(
@@ -191,10 +205,12 @@ class MemoryService:
 
     async def undo_run(self, caller: Principal, run: UUID, reason: str | None = None) -> int:
         """Count what a run has found as never said; returns how many facts that are. Raises NotFound."""
-        undone = await consolidation.undo_run(self._database, run)
-        if undone is None:
-            raise NotFound(f"there is no run {run}; see `switchboard memory runs`")
-        await self._record_in_audit(caller, "undone", {"run": str(run), "facts": undone}, reason)
+        async with self._database.transaction() as one:
+            undone = await consolidation.undo_run(one, run)
+            if undone is None:
+                raise NotFound(f"there is no run {run}; see `switchboard memory runs`")
+            if undone:
+                await self._record_in_audit(caller, "undone", {"run": str(run), "facts": undone}, reason, one)
         return undone
 
     async def summaries(
@@ -208,19 +224,29 @@ class MemoryService:
 
     async def restore(self, caller: Principal, summary_id: UUID, reason: str | None = None) -> int:
         """Restore the entries of a summary, and of those after it; returns how many. Raises NotFound, Conflict."""
-        restored = await compaction.restore(self._database, summary_id)
-        if restored is None:
-            raise NotFound(f"there is no summary {summary_id}")
-        if not restored:
-            raise Conflict(f"nothing of summary {summary_id} can be restored: that was done, or is over after 30 days")
-        await self._record_in_audit(caller, "restored", {"summary_id": str(summary_id), "entries": restored}, reason)
+        async with self._database.transaction() as one:
+            restored = await compaction.restore(one, summary_id)
+            if restored is None:
+                raise NotFound(f"there is no summary {summary_id}")
+            if not restored:
+                raise Conflict(
+                    f"nothing of summary {summary_id} can be restored: that was done, or is over after 30 days"
+                )
+            detail = {"summary_id": str(summary_id), "entries": restored}
+            await self._record_in_audit(caller, "restored", detail, reason, one)
         return restored
 
     async def _record_in_audit(
-        self, caller: Principal, done: str, detail: dict[str, object], reason: str | None = None
+        self,
+        caller: Principal,
+        done: str,
+        detail: Mapping[str, object],
+        reason: str | None = None,
+        database: Database | None = None,
     ) -> None:
+        """A change is recorded in its own transaction, `database`."""
         given = {"reason": reason} if reason else {}
-        await audit.append(self._database, caller.name, f"memory:{done}", detail | given)
+        await audit.append(database or self._database, caller.name, f"memory:{done}", {**detail, **given})
 
 
 def _show_entity(system_id: SystemId, found: FoundEntity) -> ShownEntity:

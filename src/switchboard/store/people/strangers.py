@@ -176,14 +176,14 @@ async def forget_heard_elsewhere(database: Database, request_id: RequestId) -> N
     await database.row(query("strangers.forget_heard_elsewhere"), request_id)
 
 
-async def add(database: Database, contact: Contact, by: str) -> UUID:
-    """Approve somebody who need not have written before; returns the contact's id."""
+async def add(database: Database, contact: Contact, by: str) -> tuple[UUID, bool]:
+    """Approve somebody who need not have written before; returns the contact's id, and whether they were not yet."""
     keys = await database.keys()
     contact_id = contact_key(keys, contact)
     account = account_key(keys, contact.channel, contact.endpoint)
     where = (contact.channel, contact.endpoint, contact.scope, contact.identity)
-    await database.row(query("strangers.add"), account, contact_id, *where, by)
-    return UUID(contact_id)
+    outcome = row_as(ContactOutcome, await database.row(query("strangers.add"), account, contact_id, *where, by))
+    return UUID(contact_id), outcome is not None and outcome.changed
 
 
 async def admit(database: Database, one: Prepared, group: NamedContact, by: str) -> bool:
