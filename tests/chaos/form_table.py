@@ -162,7 +162,7 @@ FORMS: Final = (
     FilledForm("/welcome/card", "/welcome", {"card": "channel", "state": "skipped"}, reason=False),
     _reasoned("/sessions/end-all", "/sessions"),
     _reasoned("/sessions/{session}/end", "/sessions"),
-    FilledForm("/leave", "/sessions", reason=False),
+    FilledForm("/leave", "/sessions", told="Sign in", reason=False),
 )
 
 

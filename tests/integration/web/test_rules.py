@@ -14,6 +14,7 @@ import pytest
 
 from switchboard.store.work.ledger import rule_hits
 from tests.browser import DESK, PHONE
+from tests.chaos.forms_browser import FormSender
 from tests.lab import envelope_json
 from tests.routing import rule, team_of
 from tests.servers import NO_TLS, Opened, open_server
@@ -142,6 +143,28 @@ async def test_a_rule_is_removed_after_its_effect(chromium: str, server: Opened)
         await follow(tab, "form:has([value='save']) button")
         assert "The rule is gone." in await tab.text()
     assert rule["rule_id"] not in [one["rule_id"] for one in await _list_rules(server)]
+
+
+async def test_what_is_sent_twice_is_done_once_and_is_no_conflict(server: Opened) -> None:
+    [rule] = [one for one in await _list_rules(server) if one["channel"] == "telegram"]
+    async with httpx2.AsyncClient(base_url=server.url, verify=NO_TLS, headers={"origin": server.url}) as http:
+        await http.post((await link_of(server)).removeprefix(server.url))
+        [secret] = http.cookies.values()
+    sender = FormSender(int(server.url.rpartition(":")[2]), secret)
+
+    async def send_twice(path: str, page: str, **fields: str) -> set[tuple[int, str]]:
+        """The form that saves, once its effect was shown."""
+        shown = await sender.send(sender.fill_in(await sender.open(page), path, fields, files=False))
+        saves = sender.fill_in(shown.html, path, {"reason": "so"}, files=False)
+        return {(answer.status, answer.place) for answer in [await sender.send(saves) for _ in range(2)]}
+
+    one = f"/rules/{rule['rule_id']}"
+    assert await send_twice(f"{one}/change", one, priority="9") == {(303, f"/ui{one}?done=saved")}
+    back = "/rules/versions/2"
+    assert await send_twice(f"{back}/restore", back, to="1") == {(303, "/ui/rules/versions?done=restored")}
+    await sender.aclose()
+    versions = (await server.http.get("/v1/rules/versions")).json()["versions"]
+    assert [version["version"] for version in versions] == [3, 2, 1]
 
 
 async def _list_rules(server: Opened) -> list[dict[str, object]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -61,6 +62,11 @@ async def test_a_form_that_is_sent_twice_carries_a_task_out_once(server: Opened)
         fields = {
             name: form.partition(f'name="{name}" value="')[2].partition('"')[0] for name in ("form_token", "last")
         }
-        answers = [await http.post(f"/ui/tasks/{task}/run", data={**fields, "reason": "now"}) for _ in range(2)]
-    assert [one.status_code for one in answers] == [303, 409]
+
+        async def send() -> int:
+            return (await http.post(f"/ui/tasks/{task}/run", data={**fields, "reason": "now"})).status_code
+
+        assert sorted(await asyncio.gather(send(), send())) == [303, 409], "at the same moment"
+        assert await send() == 409
     assert len((await server.http.get(f"/v1/tasks/{task}")).json()["ledger"]["firings"]) == 1
+    assert len([one for one in await audited(server, "tasks:run") if "web" in one["actor"]]) == 1

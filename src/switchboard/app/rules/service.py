@@ -188,15 +188,15 @@ class RuleService:
         await self._begin_edit(caller, [])
         rule = await existing(self._runtime, patch.rule_id)
         await self.check_scope(caller, [rule.team_id])
+        changes = patch_rule(rule, parse_patch(patch.fields), edit_by(author_of(caller)))
+        if not changes:  # also for what comes twice, whose version is that of the first time
+            return WrittenRule(rule_json(rule), self._runtime.rule_book.rules.version, (), None, fresh=False)
         await self._check_seen(rule, patch.version)
         if rule.source and patch.fields.keys() != {"active"}:
             raise Conflict(
                 f"rule {rule.name!r} belongs to the SOP {rule.source.removeprefix(PREFIX)!r}: change its file and load "
                 "it again; here it can only be disabled and enabled (active)"
             )
-        changes = patch_rule(rule, parse_patch(patch.fields), edit_by(author_of(caller)))
-        if not changes:
-            return WrittenRule(rule_json(rule), self._runtime.rule_book.rules.version, (), None, fresh=False)
         return await self._write_one(caller, changes, order)
 
     async def delete(self, caller: Principal, rule_id: UUID, version: int, order: Order) -> WrittenRules:
@@ -281,9 +281,9 @@ class RuleService:
         """Write the proposal, unless rules were written meanwhile: then it is recomputed."""
 
         async def attempt() -> WrittenRules:
-            proposed = await propose()
-            if order.expected_version is not None and order.expected_version != proposed.version:
-                raise MovedOn(proposed.version, order.expected_version)
+            proposed, seen = await propose(), order.expected_version
+            if proposed.changes and seen is not None and seen != proposed.version:  # without any, it came twice
+                raise MovedOn(proposed.version, seen)
             return await self._write(caller, proposed.changes, replace(order, expected_version=proposed.version))
 
         return await (retry_if_moved(attempt) if order.expected_version is None else attempt())

@@ -24,7 +24,7 @@ from switchboard.app.rules.service import (
     WrittenRules,
 )
 from switchboard.core.routing.draft import parse_draft
-from switchboard.domain.errors import InvalidInput
+from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Team, TeamId
 from switchboard.server.http.rules import RULE_RECORDS, RULE_SERVICE
@@ -123,7 +123,10 @@ async def change_rule(visit: Visit, fields: Fields) -> Response:
 async def delete_rule(visit: Visit, fields: Fields) -> Response:
     """Show the effect of removing a rule or, once it is confirmed, remove it."""
     order, version = _order_in(fields), number_from(fields, "version", "the version", 0)
-    effect = await visit.services.of(RULE_SERVICE).delete(visit.caller, _rule_id(visit), version, order)
+    try:
+        effect = await visit.services.of(RULE_SERVICE).delete(visit.caller, _rule_id(visit), version, order)
+    except NotFound:  # it came twice
+        return visit.go("/rules?done=deleted")
     if order.dry_run:
         return await show_rule(visit, Entered(fields), effect)
     return visit.go("/rules?done=deleted")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 from starlette.responses import Response
 
 from switchboard.app.cursors import uuid_cursor
 from switchboard.app.web_sessions import MOST_SESSIONS, WEB_SESSIONS
+from switchboard.domain.errors import NotFound
 from switchboard.server.http.web_sessions import WEB_SESSION_SERVICE
 from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields, reason_from
 from switchboard.server.web.page import WebForm, WebPage
@@ -36,7 +38,8 @@ async def show_sessions(visit: Visit, entered: Entered = NOTHING_ENTERED) -> Res
 async def end_session(visit: Visit, fields: Fields) -> Response:
     """Sign one browser out."""
     session_id, reason = visit.path_id("session_id"), reason_from(fields)
-    await visit.services.of(WEB_SESSION_SERVICE).end(visit.caller, session_id, reason)
+    with suppress(NotFound):  # it has ended by itself, or this came twice
+        await visit.services.of(WEB_SESSION_SERVICE).end(visit.caller, session_id, reason)
     return visit.go("/sessions?done=ended")
 
 
