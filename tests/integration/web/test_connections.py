@@ -71,7 +71,8 @@ async def test_an_account_is_added_paired_answered_and_removed(
         await _fill_in(tab, home, WRONG)
         assert "Telegram does not accept the token" in await tab.text()
         assert WRONG not in await tab.evaluate("document.documentElement.outerHTML")
-        assert home.api.url in await tab.evaluate("document.querySelector('#more').value"), "the rest is still there"
+        kept = await tab.evaluate("document.querySelector('[name=\"set.api_url\"]').value")
+        assert kept == home.api.url, "the rest is still there"
         await enter(tab, "[name='secret.token']", TOKEN)
         await follow(tab, "form.stacked button")
         assert "Added" in await tab.text()
@@ -111,7 +112,8 @@ async def _shows(tab: Tab, sentence: str) -> bool:
 async def _fill_in(tab: Tab, home: Home, token: str) -> None:
     await enter(tab, "[name='secret.token']", token)
     await tick(tab, "details > summary")
-    await enter(tab, "#more", f"api_url={home.api.url}\npoll_s=1")
+    await enter(tab, "[name='set.api_url']", home.api.url)
+    await enter(tab, "[name='set.poll_s']", "1")
     await follow(tab, "form.stacked button")
 
 
@@ -227,6 +229,18 @@ async def test_accounts_are_for_operators_whose_sign_in_is_fresh(office: Opened,
         }
         refused = await http.post(code, data=wanted)
         assert (refused.status_code, "more than ten minutes ago" in refused.text) == (422, True)
+
+
+async def test_a_code_that_was_made_elsewhere_is_told_of(office: Opened) -> None:
+    """By the command, by another process of the server, or before a restart: nobody can show it again."""
+    async with httpx2.AsyncClient(base_url=office.url, verify=NO_TLS, headers={"origin": office.url}) as http:
+        await http.post((await link_of(office)).removeprefix(office.url))
+        page = "/ui/connections/accounts/door"
+        assert "make another" not in (await http.get(page)).text
+        made = await office.http.post("/v1/pairing/codes", json={"channel": "telegram", "endpoint": "bot:door"})
+        shown = (await http.get(page)).text
+        assert "make another" in shown
+        assert made.json()["code"] not in shown
 
 
 def form_token_in(page: str) -> str:

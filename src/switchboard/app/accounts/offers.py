@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from switchboard.app.accounts.questions import AccountQuestion, questions_of
+from switchboard.app.accounts.questions import AccountQuestion, further_questions, questions_of
 from switchboard.app.runtime import Runtime
 from switchboard.connectors.kernel.accounts import connectable, manifest_of
 from switchboard.core.channels.registry import CHANNELS
@@ -19,8 +19,8 @@ from switchboard.ports.connector import Manifest, Secret, SignInPreset
 class ChannelOffer(Struct, frozen=True):
     """A channel, or a provider at which one signs in by OAuth 2 (`by_consent`), as `switchboard channels add` names it.
 
-    `strangers`: who may write unless one says otherwise. `makes_owners`: a code can make its sender an owner.
-    `derives`: answers may follow from others, so that none is certainly missing.
+    `further`: settings that can be left alone. `strangers`: who may write unless one says otherwise. `makes_owners`: a
+    code can make its sender an owner. `derives`: answers may follow from others, so that none is certainly missing.
     """
 
     name: str
@@ -28,6 +28,7 @@ class ChannelOffer(Struct, frozen=True):
     steps: tuple[str, ...]
     to_paste: str
     questions: tuple[AccountQuestion, ...]
+    further: tuple[AccountQuestion, ...]
     secrets: tuple[Secret, ...]
     strangers: Policy
     makes_owners: bool
@@ -70,6 +71,7 @@ def _offers_of(manifest: Manifest) -> list[ChannelOffer]:
         steps=manifest.steps,
         to_paste=manifest.to_paste,
         questions=tuple(questions_of(manifest)),
+        further=tuple(further_questions(manifest)),
         secrets=manifest.secrets,
         strangers=manifest.strangers,
         makes_owners=owner_by_code_mistake(CHANNELS[manifest.channel]) is None,
@@ -86,6 +88,7 @@ def _offer_of_preset(own: ChannelOffer, name: str, preset: SignInPreset) -> Chan
         steps=preset.steps,
         to_paste="",
         questions=(),
+        further=(),
         secrets=(),
         strangers=own.strangers,
         makes_owners=own.makes_owners,

@@ -20,6 +20,7 @@ from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Manifest
 
+_PLAIN: Final = frozenset({str, int, float, bool})
 _GROUP: Final = "{}: {} is a value already"
 
 
@@ -41,9 +42,24 @@ class AccountQuestion(Struct, frozen=True):
         return hint_of(self.setting)
 
     @property
+    def title(self) -> str:
+        """What it is called on a page, if that is not its name."""
+        return self.setting.title or ""
+
+    @property
+    def usual(self) -> str:
+        """The value that it has otherwise, as one writes it; may be empty."""
+        usual = self.setting.default
+        if isinstance(usual, bool):
+            return str(usual).lower()
+        return str(usual) if isinstance(usual, str | int | float) else ""
+
+    @property
     def choices(self) -> tuple[str, ...]:
         """All valid answers, if there are only some."""
         kind = self.setting.annotation
+        if kind is bool:
+            return ("true", "false")
         return tuple(map(str, get_args(kind))) if get_origin(kind) is Literal else ()
 
     def read_answer(self, typed: str) -> object:
@@ -62,6 +78,14 @@ def questions_of(manifest: Manifest) -> Iterator[AccountQuestion]:
         yield AccountQuestion(path, setting, required=True)
     for path, setting in _wanted_fields(manifest.settings, _is_worth_asking):
         yield AccountQuestion(path, setting, required=False)
+
+
+def further_questions(manifest: Manifest) -> Iterator[AccountQuestion]:
+    """Settings that nobody asks for, as their usual values fit; without tables, and without those of this machine."""
+    asked = {one.path for one in questions_of(manifest)}
+    for path, setting in _wanted_fields(manifest.settings, _is_plain):
+        if path not in asked:
+            yield AccountQuestion(path, setting, required=False)
 
 
 def open_questions(manifest: Manifest, values: JsonObject) -> Iterator[AccountQuestion]:
@@ -161,6 +185,12 @@ def _wanted_fields(
 def _is_worth_asking(setting: FieldInfo) -> bool:
     """Whether it should be thought of, though it can be left out."""
     return isinstance(setting.json_schema_extra, dict) and bool(setting.json_schema_extra.get("ask"))
+
+
+def _is_plain(setting: FieldInfo) -> bool:
+    """Whether its value is a word, a number, or yes or no."""
+    kinds = {setting.annotation, *get_args(setting.annotation)}
+    return not _is_local(setting) and (get_origin(setting.annotation) is Literal or not kinds.isdisjoint(_PLAIN))
 
 
 def _is_local(setting: FieldInfo) -> bool:

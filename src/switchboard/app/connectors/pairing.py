@@ -31,9 +31,9 @@ from switchboard.domain.shown import ContactState, ShownContact
 from switchboard.lanes.notifier import RULES, WORK
 from switchboard.store.people import audit
 from switchboard.store.people import strangers as store
-from switchboard.store.people.strangers import HeldMessage
+from switchboard.store.people.strangers import HeldMessage, OpenCode
 
-__all__ = ["Contact", "HeldMessage", "PairingCode", "PairingService"]
+__all__ = ["Contact", "HeldMessage", "OpenCode", "PairingCode", "PairingService"]
 
 PAIRING: Final = Action("pairing", OPERATOR)
 
@@ -123,6 +123,10 @@ class PairingService:
         self._runtime.policies.look()
         policy = self._runtime.policies.get((channel, endpoint), "open")
         return PairingCode(code, expires_at, channel, endpoint, policy, butler)
+
+    async def open_code(self, channel: str, endpoint: str) -> OpenCode | None:
+        """The newest code of an endpoint that was not used yet, as far as anybody can tell of it."""
+        return await store.find_open_code(self._database, channel, endpoint)
 
     def find_butler(self, name: str) -> SystemId:
         """An existing butler. Raises InvalidInput."""

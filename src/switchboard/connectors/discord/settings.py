@@ -31,6 +31,6 @@ class DiscordAccountSettings(BaseModel, extra="forbid", frozen=True):
     """Whether everything in a thread that the bot has begun is said to it."""
     catch_up_h: int = Field(default=24, ge=0, le=336)
     """How many hours back it reads what it missed."""
-    api_url: str = Field(default=DISCORD, pattern=r"^https?://[^\s?#]+$")
+    api_url: str = Field(default=DISCORD, pattern=r"^https?://[^\s?#]+$", title="Address of the platform")
     gateway_url: str | None = Field(default=None, pattern=r"^wss?://[^\s?#]+$")
     """None: where Discord says that it is."""

@@ -15,7 +15,9 @@ MAX_TEXT: Final = 11_500
 class SlackAccountSettings(BaseModel, extra="forbid", frozen=True):
     """Settings of one app in one workspace."""
 
-    api_url: str = Field(default="https://slack.com/api/", pattern=r"^https?://[^\s?#]+$")
+    api_url: str = Field(
+        default="https://slack.com/api/", pattern=r"^https?://[^\s?#]+$", title="Address of the platform"
+    )
     dm: Literal["one", "threads"] = "one"
     """Whether a direct chat is one conversation, or each of its threads is."""
     follow_threads: bool = True

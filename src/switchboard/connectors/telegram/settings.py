@@ -15,7 +15,9 @@ MAX_POLL_S: Final = 50
 class TelegramAccountSettings(BaseModel, extra="forbid", frozen=True):
     """Settings of one bot. `api_url`: your own Bot API server; `poll_s`: how long a poll waits for updates."""
 
-    api_url: str = Field(default="https://api.telegram.org", pattern=r"^https?://[^\s?#]+$")
+    api_url: str = Field(
+        default="https://api.telegram.org", pattern=r"^https?://[^\s?#]+$", title="Address of the platform"
+    )
     poll_s: int = Field(default=30, ge=1, le=MAX_POLL_S)
     quote: Literal["groups", "always", "never"] = "groups"
     """Where an answer shows the message that it answers."""

@@ -32,7 +32,7 @@ class WhatsAppAccountSettings(BaseModel, extra="forbid", frozen=True):
     )
     """Sent, at most once a day, to whom an answer is more than a day late; empty: such an answer has failed."""
     graph_version: str = Field(default="v25.0", pattern=r"^v[0-9]{2}\.[0-9]$")
-    api_url: str = Field(default=GRAPH_URL, pattern=r"^https?://[^\s?#]+$")
+    api_url: str = Field(default=GRAPH_URL, pattern=r"^https?://[^\s?#]+$", title="Address of the platform")
 
     @property
     def template(self) -> tuple[str, str] | None:

@@ -226,6 +226,20 @@ async def keep_code(database: Database, new: NewCode) -> datetime:
     return expires_at
 
 
+class OpenCode(Struct, frozen=True):
+    """A code that still lets its sender in. Nobody can show it again: only its hash is kept."""
+
+    expires_at: datetime
+    owner_of: SystemId | None
+
+
+async def find_open_code(database: Database, channel: str, endpoint: str) -> OpenCode | None:
+    """The newest of an endpoint that was not used."""
+    account = account_key(await database.keys(), channel, endpoint)
+    row = await database.row(query("strangers.open_code"), account)
+    return None if row is None else OpenCode(row["expires_at"], row["owner_of"])
+
+
 async def tell_of_code(database: Database, request_id: RequestId, notice: StrangerNotice) -> None:
     """Tell the sender of a code what it has done."""
     await database.run(query("strangers.tell_of_code"), request_id, new_uuid7(), notice.text, notice.pool)

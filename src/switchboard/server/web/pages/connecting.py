@@ -65,7 +65,7 @@ async def add_connection(visit: Visit, fields: Fields) -> Response:
 def _read_settings(offer: ChannelOffer, fields: Fields) -> JsonObject:
     """The tree of settings. Raises InvalidInput."""
     values: JsonObject = {}
-    for question in offer.questions:
+    for question in (*offer.questions, *offer.further):
         if typed := fields.get(f"set.{question.name}", "").strip():
             put_value(values, question.path, read_value(typed))
     for line in fields.get("more", "").splitlines():

@@ -88,6 +88,7 @@ async def show_connection(visit: Visit, entered: Entered = NOTHING_ENTERED) -> R
     view = await accounts.describe(_name_in(visit))
     messages = await _last_messages(visit, view.channel, view.endpoint)
     code = visit.services.of(SHOWN_CODES).find(visit.session.session_id, (view.channel, view.endpoint), messages)
+    open_code = None if code else await visit.services.of(PAIRING_SERVICE).open_code(view.channel, view.endpoint)
     return visit.page(
         "connection.html",
         entered.status,
@@ -97,6 +98,7 @@ async def show_connection(visit: Visit, entered: Entered = NOTHING_ENTERED) -> R
         names=await name_senders(visit, messages),
         first=_first_answered(messages),
         code=code,
+        open_code=open_code,
         place=accounts.place(),
         owners=butlers_with_tools(visit.services.runtime) if view.makes_owners else [],
         is_fresh=is_fresh(visit),

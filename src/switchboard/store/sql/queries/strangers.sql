@@ -57,6 +57,11 @@ select admit_group($1, $2, $3, $4, $5, $6, $7, $8, $9);
 insert into pairing_code (code_id, account, key, expires_at, owner_of)
 values ($1, $2, $3, clock_timestamp() + $4::interval, $5) returning expires_at;
 
+-- name: open_code
+select expires_at, owner_of from pairing_code
+where account = $1 and used_at is null and tries < 5 and expires_at > clock_timestamp()
+order by expires_at desc limit 1;
+
 -- name: tell_of_code
 select tell_of_code($1, $2, $3, $4);
 
