@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
+from uuid import UUID
 
 import httpx2
 import pytest
@@ -210,6 +211,31 @@ async def test_while_nobody_watches_nothing_is_looked_at(server: Opened) -> None
     await eventually(partial(_nothing_runs_but, before))
     async with pulse.watch(session, BELLS) as one:
         assert one.take() == [], "what was new before is on the page that is opened"
+
+
+class SlowSessions(WebSessions):
+    """A look at sessions that is under way until `release` is set."""
+
+    def __init__(self, server: Opened) -> None:
+        super().__init__(server.lab.database, server.access)
+        self.looking, self.release = asyncio.Event(), asyncio.Event()
+
+    async def holding(self, sessions: Collection[UUID]) -> set[UUID]:
+        found = await super().holding(sessions)
+        self.looking.set()
+        await self.release.wait()
+        return found
+
+
+async def test_whoever_comes_while_sessions_are_looked_at_is_not_signed_out(server: Opened) -> None:
+    sessions = SlowSessions(server)
+    pulse = Pulse(server.lab.database, sessions)
+    async with pulse.watch(new_uuid7(), BELLS) as nobody, asyncio.timeout(SOON):
+        await sessions.looking.wait()
+        async with pulse.watch(new_uuid7(), BELLS) as newcomer:
+            sessions.release.set()
+            await nobody.heard.wait()
+            assert (nobody.over, newcomer.over) == ("signed-out", "")
 
 
 # In a browser --------------------------------------------------------------------------------------------------------
