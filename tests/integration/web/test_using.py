@@ -108,7 +108,7 @@ async def test_older_rows_are_added_below(chromium: str, house: House) -> None:
         await tab.until(f"document.querySelectorAll('#rows > li').length === {60 + len(house.ids)}")
         assert await tab.evaluate("window.stays")
         assert "When is the bin emptied?" in await tab.text()
-        assert "That is all." in await tab.text()
+        assert "No older ones." in await tab.text()
         assert tab.troubles == []
     async with signed_in(chromium, house.server, script=False) as tab:
         await tab.open(f"{house.server.url}/ui/messages")

@@ -54,12 +54,13 @@ class PageTemplates:
         """The template with these values."""
         return self._environment.get_template(template).render(values)
 
-    def _show_clock(self, at: datetime) -> str:
+    def _show_clock(self, at: datetime, *, seconds: bool = False) -> str:
         """The time of today, with the day for another one."""
         there, now = at.astimezone(self._zone), datetime.now(UTC).astimezone(self._zone)
+        time = f"{there:%H:%M:%S}" if seconds else f"{there:%H:%M}"
         if there.date() == now.date():
-            return f"{there:%H:%M:%S}"
-        return f"{there:%-d %b %H:%M}" if there.year == now.year else f"{there:%-d %b %Y}"
+            return time
+        return f"{there:%-d %b} {time}" if there.year == now.year else f"{there:%-d %b %Y}"
 
 
 def safe_address(url: str) -> str:
