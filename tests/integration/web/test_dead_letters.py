@@ -81,7 +81,7 @@ async def test_many_dead_letters_are_settled_at_once(chromium: str, server: Open
         await tab.open(f"{server.url}/ui/dead-letters?category=no_route")
         await tick(tab, "input[name='id']")
         await follow(tab, "button[value='ticked']")
-        assert "1 dead letter at once" in await tab.text()
+        assert "Handle 1 dead letter" in await tab.text()
 
         await tab.open(f"{server.url}/ui/dead-letters?category=no_route")
         await server.submit(envelope_json("too late", channel="webhook", provider="http", sender="shop"))
