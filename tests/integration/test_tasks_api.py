@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 import pytest
@@ -75,6 +77,76 @@ async def test_operators_see_tasks_cancel_them_and_let_them_go_on(server: Opened
     assert {"tasks:run", "tasks:cancelled"} <= {one["action"] for one in actions.json()["entries"]}
 
 
+A_WEEK_LATER: Final = """
+update switchboard_schedule.task
+set next_at = next_at - interval '7 days', next_wall = next_wall - interval '7 days', wall = wall - interval '7 days'
+"""
+
+
+async def run_chore(store: ModuleStore) -> RememberingDoor:
+    """What workers do every second; what was said."""
+    door = RememberingDoor()
+    await OpenSchedule(store, door, TaskLimits()).chores[0].run(store)
+    return door
+
+
+async def change(server: Opened, task_id: UUID, what: str, reason: str, status: int = 200) -> dict[str, Any]:
+    answer = await server.http.post(f"/v1/tasks/{task_id}/{what}", json={"reason": reason})
+    assert answer.status_code == status, answer.text
+    return dict(answer.json()["ledger"]["task"] if status == 200 else answer.json()["error"])
+
+
+async def test_a_paused_task_is_not_due_and_goes_on_at_its_next_time(server: Opened) -> None:
+    store, task_id = await make_task(server)
+    assert (await server.http.post(f"/v1/tasks/{task_id}/run")).status_code == 200
+    paused = await change(server, task_id, "pause", "away for a week")
+    assert (paused["state"], paused["why"], paused["due"]) == ("paused", "paused by operator-1: away for a week", None)
+    assert abs(datetime.fromisoformat(paused["paused_at"]) - datetime.now(UTC)) < timedelta(minutes=1)
+    assert "paused already" in (await change(server, task_id, "pause", "away for a week", 409))["message"]
+    await server.lab.database.run(A_WEEK_LATER)
+    assert (await run_chore(store)).texts == []
+
+    resumed = await change(server, task_id, "resume", "back again")
+    assert (resumed["state"], resumed["why"], resumed["paused_at"]) == ("active", "", None)
+    assert datetime.fromisoformat(resumed["due"]) > datetime.now(UTC)
+    assert "active, and not paused" in (await change(server, task_id, "resume", "back again", 409))["message"]
+    assert (await run_chore(store)).texts == []
+    shown = (await server.http.get(f"/v1/tasks/{task_id}")).json()["ledger"]["firings"]
+    assert [(one["state"], one["why"]) for one in shown] == [("skipped", "the task was paused")]
+    kept = (await server.http.get("/v1/audit")).json()["entries"]
+    told = [(one["action"], one["actor"], one["detail"].get("reason")) for one in kept if "tasks:" in one["action"]]
+    assert told[:2] == [
+        ("tasks:resumed", "operator-1", "back again"),
+        ("tasks:paused", "operator-1", "away for a week"),
+    ], "and no row for what was refused"
+
+
+async def test_what_was_due_once_is_resumed_only_before_its_time(server: Opened) -> None:
+    store, task_id = await make_task(server)
+    await server.lab.database.run("update switchboard_schedule.task set wall = next_wall, cron = ''")
+    before = (await server.http.get(f"/v1/tasks/{task_id}")).json()["ledger"]["task"]["due"]
+    await change(server, task_id, "pause", "perhaps not")
+    assert (await change(server, task_id, "resume", "after all"))["due"] == before
+    await change(server, task_id, "pause", "perhaps not")
+    await server.lab.database.run(A_WEEK_LATER)
+    refused = await change(server, task_id, "resume", "after all", 409)
+    assert refused["message"] == "its time has passed while it was paused: carry it out now, or cancel it"
+    assert (await change(server, task_id, "run", "after all"))["state"] == "done"
+    assert (await run_chore(store)).texts == ["water the tomatoes"]
+    assert "done already" in (await change(server, task_id, "pause", "too late", 409))["message"]
+
+
+async def test_nothing_is_changed_without_a_row_in_the_audit(server: Opened) -> None:
+    store, task_id = await make_task(server)
+    await server.lab.database.run("alter table audit rename to elsewhere")
+    for what in ("pause", "run", "cancel"):
+        assert (await server.http.post(f"/v1/tasks/{task_id}/{what}")).status_code == 500
+    task = await ledger.find_task(store, task_id)
+    assert task is not None
+    assert task.state == "active"
+    assert await ledger.firings_of(store, task_id, 10) == []
+
+
 async def test_a_paused_task_without_a_next_time_is_over_once_it_was_run(server: Opened) -> None:
     store, task_id = await make_task(server)
     await server.lab.database.run("update switchboard_schedule.task set wall = next_wall, cron = ''")
@@ -125,6 +197,9 @@ async def test_the_command_line_shows_the_ledger(
         assert "failed, condition 2: no tools can be called here" in " ".join(
             cli.says("tasks", "show", task_id).split()
         )
+        assert "switchboard tasks resume" in cli.says("tasks", "pause", task_id, "--reason", "too loud")
+        assert ": paused by operator-1: too loud" in " ".join(cli.says("tasks", "show", task_id).split())
+        assert ": resumed; next 20" in cli.says("tasks", "resume", task_id.hex[:9])
         assert "cancelled" in cli.says("tasks", "cancel", task_id.hex[:9])
 
     await asyncio.to_thread(tell_story)

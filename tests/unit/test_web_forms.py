@@ -48,6 +48,8 @@ SAME: Final = {
         "POST /v1/memory/summaries/{summary_id}/restore", "memory restore"
     ),
     "/tasks/{task_id:uuid}/cancel": Same("POST /v1/tasks/{task_id}/cancel", "tasks cancel"),
+    "/tasks/{task_id:uuid}/pause": Same("POST /v1/tasks/{task_id}/pause", "tasks pause"),
+    "/tasks/{task_id:uuid}/resume": Same("POST /v1/tasks/{task_id}/resume", "tasks resume"),
     "/tasks/{task_id:uuid}/run": Same("POST /v1/tasks/{task_id}/run", "tasks run"),
     "/welcome/look": Same("POST /v1/setup/models", "init"),
     "/welcome/model": Same("POST /v1/setup/files", "init"),

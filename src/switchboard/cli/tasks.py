@@ -11,7 +11,7 @@ from switchboard.cli.client import ask
 from switchboard.cli.ids import ask_about
 from switchboard.cli.output import Cursor, Json, details, show, show_page, table, when
 
-app = typer.Typer(help="Tasks: list or show them, cancel one, or carry it out now.", no_args_is_help=True)
+app = typer.Typer(help="Tasks: list or show them; pause, resume, cancel or run one.", no_args_is_help=True)
 
 TaskId = Annotated[str, typer.Argument(help="The task's id, or its first or last characters.", metavar="TASK")]
 State = Literal["active", "paused", "done", "cancelled"]
@@ -51,6 +51,19 @@ def cancel(task: TaskId, *, reason: Reason = None) -> None:
     show(_do_with_task(task, "cancel", reason), f"{task}: cancelled")
 
 
+@app.command("pause")
+def pause(task: TaskId, *, reason: Reason = None) -> None:
+    """Pause a task: it is not due until it is resumed; its person is not told."""
+    show(_do_with_task(task, "pause", reason), f"{task}: paused; let it go on: switchboard tasks resume {task}")
+
+
+@app.command("resume")
+def resume(task: TaskId, *, reason: Reason = None) -> None:
+    """Let a paused task continue from its next time; what was due in between is left out."""
+    answer = _do_with_task(task, "resume", reason)
+    show(answer, f"{task}: resumed; next {when(answer['ledger']['task']['due'])}")
+
+
 @app.command("run")
 def run(task: TaskId, *, reason: Reason = None) -> None:
     """Carry out a task now, in addition to its times; a paused one continues."""
@@ -66,8 +79,9 @@ def _show_answer(answer: Json) -> None:
     task = answer["ledger"]["task"]
     rows: list[tuple[str, object]] = [(name, task[name]) for name in ("task_id", "system_id", "person", "conversation")]
     rows += [("kind", task["kind"]), ("text", task["text"]), ("when", f"{task['when']} {task['zone']}")]
+    since = f" since {when(task['paused_at'])}" if task.get("paused_at") else ""
     rows += [
-        ("state", f"{task['state']}: {task['why']}" if task["why"] else task["state"]),
+        ("state", f"{task['state']}{since}: {task['why']}" if task["why"] else f"{task['state']}{since}"),
         ("next", when(task["due"])),
     ]
     rows += [("only if", task["gate"])] if task.get("gate") else []

@@ -9,7 +9,8 @@ from typing import Literal
 from uuid import UUID
 
 TaskState = Literal["active", "paused", "done", "cancelled"]
-"""`paused`: it cannot be carried out, and why says what is in the way. `done`: it was due for the last time."""
+"""`paused`: it is not due until it goes on; why says who paused it, or what is in the way. `done`: it was due for the
+last time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class ShownTask:
     """What is due at a time. `due`: the next time, null if none; `when`: once, or the cron expression.
 
     `times`: the same in words. `gate`: the call of a tool that must find something, as JSON; empty: there is none.
+    `paused_at`: since when it is paused, null if it is not.
     """
 
     task_id: UUID
@@ -33,6 +35,7 @@ class ShownTask:
     made_at: datetime
     gate: str = ""
     times: str = ""
+    paused_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

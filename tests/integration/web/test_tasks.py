@@ -1,4 +1,4 @@
-"""Tasks on the page: what is due next, what became of the last time, and how one is carried out now or cancelled."""
+"""Tasks on the page: what is due next, what became of the last time; one is carried out, paused or cancelled."""
 
 from __future__ import annotations
 
@@ -39,6 +39,13 @@ async def test_a_task_is_found_carried_out_and_cancelled(chromium: str, server: 
         await follow(tab, "form[action$='/run'] button")
         assert "It is due now" in await tab.text()
         assert "active" in await tab.text()
+        await enter(tab, "#pause-reason", "away for a week")
+        await follow(tab, "form[action$='/pause'] button")
+        assert "It is paused" in await tab.text()
+        assert "away for a week" in await tab.text(), "who paused it and why"
+        await enter(tab, "#resume-reason", "back again")
+        await follow(tab, "form[action$='/resume'] button")
+        assert "It goes on, from its next time" in await tab.text()
         await enter(tab, "#cancel-reason", "we have no paper bin")
         await follow(tab, "form[action$='/cancel'] button")
         assert "we have no paper bin" in await tab.text(), "why it is not due any more"
@@ -47,7 +54,12 @@ async def test_a_task_is_found_carried_out_and_cancelled(chromium: str, server: 
         assert "Put the paper bin out" not in text
         assert "Ann Weber" in text
         assert "the model server refused" in text
-    for action, reason in (("tasks:run", "it was unblocked"), ("tasks:cancelled", "we have no paper bin")):
+    for action, reason in (
+        ("tasks:run", "it was unblocked"),
+        ("tasks:paused", "away for a week"),
+        ("tasks:resumed", "back again"),
+        ("tasks:cancelled", "we have no paper bin"),
+    ):
         [entry] = [one for one in await audited(server, action) if "web" in one["actor"]]
         assert entry["detail"]["reason"] == reason
 

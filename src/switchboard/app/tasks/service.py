@@ -1,7 +1,8 @@
-"""Tasks for operators: all of them, what became of each, and cancelling or carrying out one now.
+"""Tasks for operators: all of them, what became of each, and pausing, cancelling or carrying out one now.
 
-HTTP calls `TaskService` with the caller's `Principal`. Every change is audited. The tables are those of the module
-`schedule`. Next: `modules/schedule/ledger.py`.
+HTTP calls `TaskService` with the caller's `Principal`. Every change is audited, before it is committed: whoever is
+killed in between has changed nothing. The tables are those of the module `schedule`. Next:
+`modules/schedule/ledger.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from switchboard.modules.schedule.instants import wall_at
 from switchboard.modules.schedule.ledger import FiringRow, Task
 from switchboard.modules.schedule.manifest import MANIFEST
 from switchboard.modules.schedule.opened import ACCOUNT
-from switchboard.modules.schedule.planning import Due, next_due, show_wall
+from switchboard.modules.schedule.planning import Due, due_after_pause, next_due, show_wall
 from switchboard.modules.schedule.recurrence import describe_recurrence
 from switchboard.ports.module_store import ModuleStore
 from switchboard.store.database import Database
@@ -84,11 +85,31 @@ class TaskService:
     async def cancel(self, caller: Principal, task_id: UUID, reason: str | None = None) -> ShownLedger:
         """It is due no more. Raises NotFound, Conflict."""
         stores, task = await self._find_task(task_id)
-        why = f"cancelled by {caller.name}{f': {reason}' if reason else ''}"
         async with self._database.transaction() as one:
             await _record_in_audit(one, caller, "cancelled", task_id, reason)
-            if not await ledger.cancel_task(stores.within(one)(ACCOUNT), task.task_id, why):
+            if not await ledger.cancel_task(stores.within(one)(ACCOUNT), task_id, _told("cancelled", caller, reason)):
                 raise Conflict(f"the task is {task.state} already, and is not due again")
+        return await self.show_ledger(task_id)
+
+    async def pause(self, caller: Principal, task_id: UUID, reason: str | None = None) -> ShownLedger:
+        """It is not due until it is resumed. Raises NotFound, Conflict."""
+        stores, task = await self._find_task(task_id)
+        async with self._database.transaction() as one:
+            await _record_in_audit(one, caller, "paused", task_id, reason)
+            if not await ledger.pause_active(stores.within(one)(ACCOUNT), task_id, _told("paused", caller, reason)):
+                raise Conflict(f"the task is {task.state} already, and is not due")
+        return await self.show_ledger(task_id)
+
+    async def resume(self, caller: Principal, task_id: UUID, reason: str | None = None) -> ShownLedger:
+        """It goes on, from its next time; what was due in between is left out. Raises NotFound, Conflict."""
+        stores, task = await self._find_task(task_id)
+        async with self._database.transaction() as one:
+            await _record_in_audit(one, caller, "resumed", task_id, reason)
+            store = stores.within(one)(ACCOUNT)
+            if task.state != "paused" or not await ledger.resume_task(
+                store, task, await _plan_after_pause(store, task)
+            ):
+                raise Conflict(f"the task is {task.state}, and not paused")
         return await self.show_ledger(task_id)
 
     async def run_now(
@@ -148,12 +169,27 @@ async def _record_in_audit(database: Database, caller: Principal, done: str, tas
     await audit.append(database, caller.name, f"tasks:{done}", detail)
 
 
+def _told(done: str, caller: Principal, reason: str | None) -> str:
+    return f"{done} by {caller.name}{f': {reason}' if reason else ''}"
+
+
+async def _plan_after_pause(store: ModuleStore, task: Task) -> Due:
+    try:
+        following = due_after_pause(task.timing, task.due, (await ledger.look_around(store)).now)
+    except (ValueError, OverflowError) as error:
+        raise Conflict(f"the task cannot be planned: {error}") from error
+    if following is None:
+        raise Conflict("its time has passed while it was paused: carry it out now, or cancel it")
+    return following
+
+
 def _show_task(task: Task) -> ShownTask:
     once = None if task.wall is None else show_wall(task.wall)
     due = task.next_at if task.state == "active" else None
     return ShownTask(
         *(task.task_id, task.system_id, task.person, task.place, task.kind, task.text, task.state, task.why),
         *(once or task.cron, task.zone, due, task.made_at, task.gate, once or describe_recurrence(task.cron)),
+        task.paused_at,
     )
 
 

@@ -159,8 +159,8 @@ class DueTasks:
             await try_later(store, firing, min(_WAIT_S * 2 ** min(firing.tries, 10), _LONGEST_WAIT_S), str(error))
 
     async def _end_firing(self, store: ModuleStore, task: Task, firing: FiringRow, now: datetime) -> None:
-        if task.state == "cancelled":
-            await finish_firing(store, firing, FiringEnd("skipped", why="the task was cancelled"))
+        if task.state in ("cancelled", "paused"):
+            await finish_firing(store, firing, FiringEnd("skipped", why=f"the task was {task.state}"))
         elif _is_too_late(task, firing, now):
             await finish_firing(
                 store,

@@ -51,6 +51,7 @@ class Task(Struct, frozen=True):
     rules: str
     failures: int
     made_at: datetime
+    paused_at: datetime | None
 
     @property
     def timing(self) -> TaskTiming:
@@ -228,6 +229,16 @@ async def tasks_to_come(
 async def cancel_task(store: ModuleStore, task_id: UUID, why: str) -> bool:
     """For operators; False: it is not to come any more."""
     return await store.run("tasks.cancel", task_id, why) > 0
+
+
+async def pause_active(store: ModuleStore, task_id: UUID, why: str) -> bool:
+    """For operators: it is due no more until it is resumed. False: it is not active."""
+    return await store.run("tasks.pause_active", task_id, why) > 0
+
+
+async def resume_task(store: ModuleStore, task: Task, following: Due) -> bool:
+    """For operators: from now on it is due then. False: it is not paused."""
+    return await store.run("tasks.resume", task.task_id, *_due_columns(following), zone_fingerprint(task.timing)) > 0
 
 
 async def wake_task(store: ModuleStore, task: Task, following: Due | None) -> None:

@@ -84,6 +84,18 @@ def next_due(timing: TaskTiming, after: datetime) -> Due | None:
         return None
 
 
+def due_after_pause(timing: TaskTiming, due: Due | None, now: datetime) -> Due | None:
+    """When a task is due next that was paused and goes on now; None: it was due once, and that time has passed.
+
+    `due`: when it was to be due next. What went by is left out. Raises ValueError, OverflowError if it cannot be
+    planned.
+    """
+    if timing.wall is None:
+        return _recurring_due(Recurrence(timing.cron), timing.zone, now)
+    again = None if due is None else due_again(timing, due)
+    return again if again is not None and again.at > now else None
+
+
 def next_times(timing: TaskTiming, due: Due | None, count: int) -> list[Due]:
     """That one and those that follow, at most so many."""
     found: list[Due] = []

@@ -51,6 +51,18 @@ async def cancel_task(caller: Operator, parts: Parts, task_id: UUID, body: Reaso
     return answer({"ledger": await parts.of(TASK_SERVICE).cancel(caller, task_id, reason_in(body))})
 
 
+@router.post("/{task_id}/pause", **operation("pause_task", "Pause a task", TaskDetail, 404, 409))
+async def pause_task(caller: Operator, parts: Parts, task_id: UUID, body: ReasonBody | None = None) -> Response:
+    """It is not due until it is resumed. Its person is not told."""
+    return answer({"ledger": await parts.of(TASK_SERVICE).pause(caller, task_id, reason_in(body))})
+
+
+@router.post("/{task_id}/resume", **operation("resume_task", "Resume a task", TaskDetail, 404, 409))
+async def resume_task(caller: Operator, parts: Parts, task_id: UUID, body: ReasonBody | None = None) -> Response:
+    """It goes on, from its next time. What was due while it was paused is left out."""
+    return answer({"ledger": await parts.of(TASK_SERVICE).resume(caller, task_id, reason_in(body))})
+
+
 @router.post("/{task_id}/run", **operation("run_task", "Carry out a task now", TaskDetail, 404, 409))
 async def run_task(caller: Operator, parts: Parts, task_id: UUID, body: ReasonBody | None = None) -> Response:
     """Besides its times. A task that was paused goes on."""

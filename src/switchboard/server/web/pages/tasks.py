@@ -1,4 +1,4 @@
-"""Tasks: what is due and when, for whom, and what became of it; and how one is cancelled or carried out at once.
+"""Tasks: what is due and when, for whom, and what became of it; how one is paused, cancelled or carried out at once.
 
 Next: `app/tasks/service.py`.
 """
@@ -23,6 +23,8 @@ _STATES: Final[tuple[TaskState, ...]] = get_args(TaskState)
 _OUTCOMES: Final = {
     "cancelled": "It is cancelled, and is not due again.",
     "run": "It is due now; a worker carries it out within seconds.",
+    "paused": "It is paused, and is not due until you resume it.",
+    "resumed": "It goes on, from its next time.",
 }
 
 
@@ -68,6 +70,18 @@ async def cancel_task(visit: Visit, fields: Fields) -> Response:
     return visit.go(f"/tasks/{_task_id(visit)}?done=cancelled")
 
 
+async def pause_task(visit: Visit, fields: Fields) -> Response:
+    """It is not due until it is resumed."""
+    await visit.services.of(TASK_SERVICE).pause(visit.caller, _task_id(visit), reason_from(fields))
+    return visit.go(f"/tasks/{_task_id(visit)}?done=paused")
+
+
+async def resume_task(visit: Visit, fields: Fields) -> Response:
+    """It goes on, from its next time."""
+    await visit.services.of(TASK_SERVICE).resume(visit.caller, _task_id(visit), reason_from(fields))
+    return visit.go(f"/tasks/{_task_id(visit)}?done=resumed")
+
+
 async def run_task(visit: Visit, fields: Fields) -> Response:
     """Due now, besides its times."""
     reason, seen = reason_from(fields), fields.get("last", "")
@@ -84,5 +98,7 @@ PAGES: Final = (
     WebPage("/tasks", show_tasks, TASKS, "Tasks"),
     WebPage(_ONE, show_task, TASKS),
     WebForm(f"{_ONE}/cancel", cancel_task, TASKS, if_refused=show_task),
+    WebForm(f"{_ONE}/pause", pause_task, TASKS, if_refused=show_task),
+    WebForm(f"{_ONE}/resume", resume_task, TASKS, if_refused=show_task),
     WebForm(f"{_ONE}/run", run_task, TASKS, if_refused=show_task),
 )

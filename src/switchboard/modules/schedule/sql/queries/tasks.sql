@@ -1,6 +1,7 @@
 -- part: fields
 t.task_id, t.system_id, t.person, t.place, t.private, t.kind, t.text, t.own, t.tainted, t.zone, t.wall, t.cron, t.gate,
-t.origin, t.revision, t.state, t.why, t.next_at, t.next_wall, t.next_fold, t.rules, t.failures, t.made_at
+t.origin, t.revision, t.state, t.why, t.next_at, t.next_wall, t.next_fold, t.rules, t.failures, t.made_at,
+case when t.state = 'paused' then t.changed_at end as paused_at
 
 -- name: look
 -- All that an idle second costs. $1 is the account, here and everywhere.
@@ -22,6 +23,16 @@ where account = $1 and task_id = $2;
 
 -- name: pause
 update task set state = 'paused', why = $3, changed_at = now() where account = $1 and task_id = $2 and state <> 'cancelled';
+
+-- name: pause_active
+-- By an operator.
+update task set state = 'paused', why = $3, changed_at = now() where account = $1 and task_id = $2 and state = 'active';
+
+-- name: resume
+-- By an operator: from its next time on.
+update task set state = 'active', why = '', failures = 0, next_at = $3, next_wall = $4, next_fold = $5, rules = $6,
+       changed_at = now()
+where account = $1 and task_id = $2 and state = 'paused';
 
 -- name: zones
 select zone, rules, min(task_id::text) as example from task where account = $1 and state = 'active' group by zone, rules;
