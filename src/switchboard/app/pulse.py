@@ -131,14 +131,14 @@ class Pulse:
 
     async def _look_once(self) -> None:
         looked_for = frozenset(self._viewers)
-        holding = await self._sessions.holding({viewer.session_id for viewer in looked_for})
+        live = await self._sessions.find_live({viewer.session_id for viewer in looked_for})
         before, self._marks = self._marks, await store.read_marks(self._database)
         self._looked_at = monotonic()
         changed = changed_bells(before, self._marks)
         for viewer in self._viewers:
             viewer.ring(changed)
         for viewer in looked_for:  # of those who came meanwhile, nothing is known yet
-            if viewer.session_id not in holding:
+            if viewer.session_id not in live:
                 viewer.end("signed-out")
 
 

@@ -156,9 +156,9 @@ class WebSessions:
                 await store.touch(self._database, session.session_id)
         return WebVisitor(session, secret)
 
-    async def holding(self, sessions: Collection[UUID]) -> set[UUID]:
+    async def find_live(self, sessions: Collection[UUID]) -> set[UUID]:
         """Those of these sessions that have not ended."""
-        return await store.holding(self._database, sessions)
+        return await store.find_live(self._database, sessions)
 
     async def sessions(self, *, limit: int, before: UUID | None = None) -> list[WebSession]:
         """A page of all that hold, newest first."""

@@ -40,8 +40,8 @@ class ChosenModel:
         return KEYS / f"{'' if self.offer is None else self.offer.name}.key"
 
     @property
-    def kept(self) -> Offer | None:
-        """The offer as it is written into the settings."""
+    def as_written(self) -> Offer | None:
+        """The offer as the settings have it."""
         if self.offer is None or self.key is None:
             return self.offer
         return replace(self.offer, api_key_env=None, api_key_file=str(self.key_file))

@@ -108,8 +108,8 @@ def init(  # noqa: PLR0913 - the options of a command
     _check_options(wanted)
     require_new(directory, (SETTINGS, TEAM.parent, KEYS))
     chosen = _choose_model(wanted)
-    _require_package(chosen.kept)
-    choice = _choose_all(wanted, chosen.kept)
+    _require_package(chosen.as_written)
+    choice = _choose_all(wanted, chosen.as_written)
     with chosen.on_trial() as offer:
         tried = None if offer is None else _try_model(offer, wanted)
         if tried is not None:

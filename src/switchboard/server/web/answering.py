@@ -1,7 +1,8 @@
 """How a page follows an answer that is being written: what is drawn of each event of its stream. Pure.
 
-`pages/chat.py` makes an `AnswerFold` for each reader and renders what it says. In: events of `app/messages/stream.py`;
-out: the parts of the page that change. A text that only grows is appended to, any other is drawn again.
+`pages/chat.py` makes an `AnswerProgress` for each reader and renders what it says. In: events of
+`app/messages/stream.py`; out: the parts of the page that change. A text that only grows is appended to, any other is
+drawn again.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class ChangedPart(Struct, frozen=True):
     ok: bool = True
 
 
-class AnswerFold:
+class AnswerProgress:
     """What a reader has of an answer; `texts`: of each butler, as far as it was told before."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
@@ -44,22 +45,22 @@ class AnswerFold:
         self._is_asked = bool(texts)
         """Whether something may be shown to be decided that is decided by now."""
 
-    def fold(self, event: StreamEvent) -> list[ChangedPart]:
-        """What changes by an event."""
+    def apply_event(self, event: StreamEvent) -> list[ChangedPart]:
+        """Take an event in; returns what it changes on the page."""
         if event.kind == "done":
             return [ChangedPart("settled")]
         if event.data is None:
             return [ChangedPart("standing")]
-        changed = self._fold_told(event)
+        changed = self._apply_data(event)
         if self._is_asked and not isinstance(event.data, (Waiting, ReplyView)):
             self._is_asked = False
             changed.append(ChangedPart("told"))
         return changed
 
-    def _fold_told(self, event: StreamEvent) -> list[ChangedPart]:
+    def _apply_data(self, event: StreamEvent) -> list[ChangedPart]:
         match event.data:
             case TextDelta() as delta:
-                return self._fold_delta(delta)
+                return self._apply_delta(delta)
             case ToolUse() | ToolEnd() | TurnStatus() as doing:
                 return [_part_of(doing)]
             case Reset(system_id):
@@ -73,7 +74,7 @@ class AnswerFold:
                 self._is_asked = True
                 return [ChangedPart("standing"), ChangedPart("told")]
 
-    def _fold_delta(self, delta: TextDelta) -> list[ChangedPart]:
+    def _apply_delta(self, delta: TextDelta) -> list[ChangedPart]:
         known = self.texts.get(delta.system_id)
         self.texts[delta.system_id] = (known or "")[: delta.offset] + delta.text
         if known is not None and delta.offset == len(known):

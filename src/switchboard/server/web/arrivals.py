@@ -33,7 +33,7 @@ class WebArrival(Struct, frozen=True):
     cookie_name: str
     cookie: str | None
     """The secret of a session; None: there is none, or several, of which others may have set one."""
-    looked_for: bool
+    sends_cookies: bool
     """Whether a browser would have sent its cookie: not if it comes from another site."""
 
     @property
@@ -62,7 +62,7 @@ def read_arrival(scope: Scope, settings: Settings) -> WebArrival:
         and site in {None, "same-origin"},
         cookie_name=name,
         cookie=_only_cookie(headers.getlist("cookie"), name),
-        looked_for=site in {"same-origin", "none"},
+        sends_cookies=site in {"same-origin", "none"},
     )
 
 

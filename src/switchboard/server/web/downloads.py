@@ -13,14 +13,14 @@ from switchboard.domain.errors import NotFound
 from switchboard.server.web.headers import foreign_headers
 
 
-def saved_as(filename: str) -> dict[str, str]:
+def attachment_header(filename: str) -> dict[str, str]:
     """The header by which a browser saves an answer, and does not open it."""
     return {"content-disposition": f"attachment; filename*=UTF-8''{quote(filename, safe='')}"}
 
 
 def answer_file(filename: str, file: Download) -> Response:
     """A file, to be saved and never opened here."""
-    headers = foreign_headers() | saved_as(filename) | {"content-length": str(file.size_bytes)}
+    headers = foreign_headers() | attachment_header(filename) | {"content-length": str(file.size_bytes)}
     return StreamingResponse(file.pieces, headers=headers, media_type="application/octet-stream")
 
 

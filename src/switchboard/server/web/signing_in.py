@@ -55,7 +55,7 @@ class SigningIn:
         """
         if visit.request.headers.get("hx-request") == "true":
             return visit.page("sign_in_again.html", 401)
-        again = visit.asked(AGAIN) is None and not visit.arrival.looked_for and visit.request.method == "GET"
+        again = visit.asked(AGAIN) is None and not visit.arrival.sends_cookies and visit.request.method == "GET"
         back = visit.address(**{AGAIN: None}) if visit.request.method == "GET" else f"{WEB}/"
         return visit.page(
             "sign_in.html", back=back, reload=visit.address(**{AGAIN: "1"}) if again else None, wrong=None

@@ -121,7 +121,7 @@ class Site:
             try:
                 with self._uploads.place(visit):
                     fields = await visit.read_fields(with_files=form.with_files)
-                if not visit.sent_by_form(fields):
+                if not visit.has_form_token(fields):
                     raise Forbidden("this form is of another session; open the page again and send it from there")
                 return await _act_on_form(form, visit, fields)
             finally:

@@ -153,7 +153,7 @@ class Visit:
         signed = hmac.new(self._signed_in.secret.encode(), f"form {path}".encode(), sha256)
         return signed.hexdigest()
 
-    def sent_by_form(self, fields: Mapping[str, str]) -> bool:
+    def has_form_token(self, fields: Mapping[str, str]) -> bool:
         """Whether these fields are of a form that we have shown this visitor, for this path."""
         return hmac.compare_digest(fields.get("form_token", "").encode(), self.form_token(self._path).encode())
 

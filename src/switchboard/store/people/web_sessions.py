@@ -78,9 +78,9 @@ async def find(database: Database, digest: bytes) -> WebSession | None:
     return row_as(WebSession, await database.row(query("web_sessions.find"), digest))
 
 
-async def holding(database: Database, sessions: Collection[UUID]) -> set[UUID]:
+async def find_live(database: Database, sessions: Collection[UUID]) -> set[UUID]:
     """Those of these sessions that hold."""
-    return {row["session_id"] for row in await database.rows(query("web_sessions.holding"), list(sessions))}
+    return {row["session_id"] for row in await database.rows(query("web_sessions.live"), list(sessions))}
 
 
 async def keep_newest(database: Database, session_id: UUID, others: int) -> int:

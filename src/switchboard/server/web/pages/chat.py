@@ -24,7 +24,7 @@ from switchboard.server.event_streams import EventStream, refuse_body
 from switchboard.server.http.approvals import APPROVAL_SERVICE
 from switchboard.server.http.streams import STREAM_SERVICE
 from switchboard.server.paths import WEB, WEB_FILES
-from switchboard.server.web.answering import AnswerFold, ChangedPart, frame_message, mark_of_butler
+from switchboard.server.web.answering import AnswerProgress, ChangedPart, frame_message, mark_of_butler
 from switchboard.server.web.chats import PAGE_CHATS, key_for, name_from, new_thread, open_chat, speaker_of, store_files
 from switchboard.server.web.downloads import answer_file, answer_picture
 from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields
@@ -79,7 +79,7 @@ async def stream_answer(visit: Visit) -> Response:
     thread, _ = await visit.services.of(PAGE_CHATS).exchange(visit.caller, speaker_of(visit), _message_id(visit))
     after = visit.request.headers.get("last-event-id") or None
     stream = await visit.services.of(STREAM_SERVICE).open(visit.caller, _message_id(visit), after)
-    drawn = DrawnAnswer(visit, thread, _message_id(visit), AnswerFold(stream.texts()))
+    drawn = DrawnAnswer(visit, thread, _message_id(visit), AnswerProgress(stream.texts()))
     place = partial(visit.services.of(STREAM_SERVICE).place, visit.caller)
     return EventStream(visit.services.polls, partial(drawn.frames, stream), visit.headers, place)
 
@@ -87,11 +87,11 @@ async def stream_answer(visit: Visit) -> Response:
 class DrawnAnswer:
     """Draws an answer for one reader."""
 
-    def __init__(self, visit: Visit, thread: str, request_id: UUID, fold: AnswerFold) -> None:
+    def __init__(self, visit: Visit, thread: str, request_id: UUID, progress: AnswerProgress) -> None:
         self._visit = visit
         self._thread = thread
         self._request_id = request_id
-        self._fold = fold
+        self._progress = progress
 
     async def frames(self, stream: Stream, gone: asyncio.Event) -> AsyncGenerator[bytes]:
         """First how far the message is, as that has changed since the page was made; then what changes."""
@@ -102,7 +102,7 @@ class DrawnAnswer:
 
     async def _frame_of(self, event: StreamEvent) -> bytes:
         """The message that changes the page. Before the last one, which ends the stream, those that wait are told."""
-        changed = self._fold.fold(event)
+        changed = self._progress.apply_event(event)
         framed = frame_message("".join([await self._draw_part(part) for part in changed]), event.id)
         return frame_message("", "", "settled") + framed if event.kind == "done" else framed
 
@@ -117,7 +117,7 @@ class DrawnAnswer:
             one=one,
             thread=self._thread,
             request_id=self._request_id,
-            texts=[(name, mark_of_butler(name), text) for name, text in self._fold.texts.items()],
+            texts=[(name, mark_of_butler(name), text) for name, text in self._progress.texts.items()],
             mark=mark_of_butler(part.system_id),
         ).strip("\n")
 

@@ -44,7 +44,7 @@ _AGES: Final[Mapping[str, tuple[str, timedelta]]] = {
     "week": ("a week", timedelta(weeks=1)),
     "month": ("30 days", timedelta(days=30)),
 }
-_KEPT: Final = ("team", "category", "channel", "system", "until", "ids")
+_SELECTORS: Final = ("team", "category", "channel", "system", "until", "ids")
 """What selects letters in addresses and forms."""
 _STATES: Final[tuple[Status, ...]] = get_args(Status)
 _ACTIONS: Final[tuple[BulkAction, ...]] = get_args(BulkAction)
@@ -199,7 +199,7 @@ async def _show_many_again(visit: Visit, entered: Entered) -> Response:
 
 
 def _selected_by(fields: Fields) -> Mapping[str, str]:
-    return {name: fields[name] for name in _KEPT if fields.get(name)}
+    return {name: fields[name] for name in _SELECTORS if fields.get(name)}
 
 
 def _action_in(chosen: Mapping[str, str]) -> BulkAction:
@@ -217,7 +217,7 @@ def _selection_in(visit: Visit) -> Mapping[str, str]:
         return {"ids": ",".join(ticked[:_AT_ONCE])}
     if visit.asked("which") == "ticked":
         raise InvalidInput("tick the letters that are meant, or take all that match", field="id")
-    return {name: value for name in _KEPT if (value := visit.asked(name))}
+    return {name: value for name in _SELECTORS if (value := visit.asked(name))}
 
 
 def _filter_of(selected: Mapping[str, str], status: Status | None, until: datetime | None = None) -> DeadLetterFilter:

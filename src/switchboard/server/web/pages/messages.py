@@ -19,7 +19,7 @@ from switchboard.app.messages.searching import MessageFilter, Period
 from switchboard.app.messages.views import MESSAGES
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.shown import MessageState
-from switchboard.server.web.downloads import answer_file, answer_picture, saved_as
+from switchboard.server.web.downloads import answer_file, answer_picture, attachment_header
 from switchboard.server.web.forms import choice_from
 from switchboard.server.web.headers import foreign_headers
 from switchboard.server.web.looking import CONTENTS, LOOKING_VIEWS, MESSAGE_SEARCH
@@ -101,7 +101,7 @@ async def download_raw(visit: Visit) -> Response:
     """The original bytes."""
     raw, media_type = await visit.services.of(LOOKING_VIEWS).raw(visit.caller, _message_id(visit))
     ending = "eml" if media_type == MAIL else "json"
-    headers = foreign_headers() | saved_as(f"message-{_message_id(visit)}.{ending}")
+    headers = foreign_headers() | attachment_header(f"message-{_message_id(visit)}.{ending}")
     return Response(raw, headers=headers, media_type=media_type)
 
 

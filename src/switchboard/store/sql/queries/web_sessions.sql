@@ -50,7 +50,7 @@ delete from web_session where session_id in (
 -- name: find
 {{shown}} where s.hash = $1 and {{holds}};
 
--- name: holding
+-- name: live
 select s.session_id from web_session s join token t using (token_id) where s.session_id = any($1::uuid[]) and {{holds}};
 
 -- name: touch
