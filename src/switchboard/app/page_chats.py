@@ -1,4 +1,4 @@
-"""Chats on the page: for whom a session writes, who gets it, its conversations, and what stands in them.
+"""Chats on the page: who a session writes as, who gets it, its conversations, and what stands in them.
 
 `server/web` calls `PageChats`; messages are stored by `ChatService`, as those of the gateway. In: the caller, and the
 name of the token that the session stands for; out: frozen values to show. Next:
@@ -192,7 +192,7 @@ class PageChats:
 
 
 def speaker_on_page(caller: Principal, name: str) -> Speaker:
-    """For whom a session of the token `name` writes: for itself."""
+    """Who a session of the token `name` writes as: itself."""
     own = caller.endpoint or name if caller.role == "connector" else name
     return Speaker(CHANNEL, own, own)
 

@@ -47,7 +47,7 @@ _MOST_KNOWN: Final = 1000
 
 
 class WebLink(Struct, frozen=True):
-    """A new link, of which this is the only record: its path, whom it signs in, and until when."""
+    """A new link, of which this is the only record: its path, who it signs in, and until when."""
 
     path: str
     name: str
@@ -119,7 +119,7 @@ class WebSessions:
         )
 
     async def link_owner(self, secret: str) -> Token | None:
-        """Whom the link signs in; None: it was used, is too old, or never existed. It is not used up."""
+        """The token that the link signs in as; None: it was used, is too old, or never existed. It is not used up."""
         return await store.token_of_link(self._database, _digest_of(secret))
 
     async def enter_by_link(self, secret: str, label: str) -> str | None:

@@ -220,8 +220,8 @@ class SlowSessions(WebSessions):
         super().__init__(server.lab.database, server.access)
         self.looking, self.release = asyncio.Event(), asyncio.Event()
 
-    async def holding(self, sessions: Collection[UUID]) -> set[UUID]:
-        found = await super().holding(sessions)
+    async def find_live(self, sessions: Collection[UUID]) -> set[UUID]:
+        found = await super().find_live(sessions)
         self.looking.set()
         await self.release.wait()
         return found

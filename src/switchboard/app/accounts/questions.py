@@ -120,7 +120,7 @@ def check_settings(manifest: Manifest, values: JsonObject) -> BaseModel:
 def require_from_afar(manifest: Manifest, values: JsonObject) -> None:
     """Check that no setting names a program or a file of this machine. Raises InvalidInput.
 
-    Whoever may add accounts over the network may not for that reason run programs here. Packages mark such settings
+    Permission to add accounts over the network is none to run programs here. Packages mark such settings
     with `json_schema_extra={"local": True}`; paths count as marked.
     """
     for path, _ in _wanted_fields(manifest.settings, _is_local):

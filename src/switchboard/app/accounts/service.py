@@ -110,7 +110,7 @@ class AddedAccount:
 
 @dataclass(frozen=True, slots=True)
 class CheckedAccount:
-    """Whom a secret belongs to: the account as in `telegram/bot:123456`."""
+    """The owner of a secret: the account as in `telegram/bot:123456`."""
 
     name: str
     account: str

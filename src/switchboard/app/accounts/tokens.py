@@ -1,6 +1,6 @@
 """Where the token of an account is kept, and the rule that no endpoint has two accounts, and no account two.
 
-The token is made by whoever serves the account, and revoked by whoever removes it.
+The token is made by the process that serves the account, and revoked when the account is removed.
 """
 
 from __future__ import annotations

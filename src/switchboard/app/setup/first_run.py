@@ -73,7 +73,7 @@ class FirstRunState:
     """How far the first run is. `wanted`: whether the page begins with it; `cards`: each with its state.
 
     `settable`: whether settings can be written, into `directory`; `written`: they are there, and the next start reads
-    them. `restarts`: whether this process starts again by itself; otherwise whoever started it has to.
+    them. `restarts`: whether this process starts again by itself; otherwise that is left to what started it.
     """
 
     wanted: bool

@@ -83,7 +83,7 @@ class WrittenFile(ResponseBody):
 
 
 class WrittenInstallation(ResponseBody):
-    """`restarting`: the server starts again now, with these files; otherwise whoever started it has to do that."""
+    """`restarting`: the server starts again now, with these files; otherwise that is left to what started it."""
 
     directory: str
     files: list[WrittenFile]

@@ -31,7 +31,7 @@ Operator = Annotated[Principal, Depends(needs(WEB_SESSIONS))]
 
 @router.post("/links", **operation("create_web_link", "Make a link to sign in with", MadeWebLink, 404, 409, status=201))
 async def create_link(caller: Operator, parts: Parts, body: NewWebLink) -> Response:
-    """Good for ten minutes, and once: opening it shows whom it signs in, and its button does."""
+    """Good for ten minutes, and once: opening it shows who will be signed in, and its button does it."""
     made = await parts.of(WEB_SESSION_SERVICE).make_link(caller, body.name, new=body.new)
     public = parts.runtime.settings.public_url
     return answer(msgspec.structs.asdict(made) | {"url": public and public.rstrip("/") + made.path}, 201)

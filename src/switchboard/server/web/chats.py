@@ -42,7 +42,7 @@ class ChatBox(Struct, frozen=True):
     key: str
     to: str
     butlers: Sequence[str]
-    """Those to whom the writer may address a message, whatever the rules say."""
+    """Those that the writer may address a message to, whatever the rules say."""
     destination: ChatDestination | None
     """None: nobody knows yet, as what was asked for does not exist."""
     file_bytes: int
@@ -71,7 +71,7 @@ async def newest_thread(visit: Visit) -> str | None:
 
 
 def speaker_of(visit: Visit) -> Speaker:
-    """For whom the visitor writes."""
+    """Who the visitor writes as."""
     return speaker_on_page(visit.caller, visit.session.name)
 
 

@@ -68,7 +68,7 @@ def _is_secret(name: str) -> bool:
 
 
 class Destinations(Struct, frozen=True):
-    """To whom a message can be sent. `many`: too many for a list."""
+    """Where a message can be sent to. `many`: too many for a list."""
 
     butlers: list[str]
     teams: list[str]

@@ -1,4 +1,4 @@
-"""Whether somebody has signed in just now: whoever finds a browser that is signed in makes nobody an owner with it.
+"""Whether somebody has signed in just now: a browser that is found signed in makes nobody an owner.
 
 Pages that connect accounts and make codes of owners call it. Next: `app/access.py`.
 """

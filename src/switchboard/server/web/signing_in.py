@@ -62,7 +62,7 @@ class SigningIn:
         )
 
     async def show_link(self, visit: Visit) -> Response:
-        """Whom a link signs in. It is not used up: programs that preview links open them, too.
+        """Who will be signed in by a link. It is not used up: programs that preview links open them, too.
 
         A page elsewhere that asks for ten wrong ones as pictures would let nobody sign in for a minute.
         """

@@ -1,7 +1,7 @@
 """The site below `/ui/`: every request is looked at here before a page or form of `pages/` sees it.
 
 `guest.py` opens it with the first request. Pages are shown where nobody on the way can read along; forms are taken from
-our own pages only; whoever is not signed in gets the page to sign in with, in place of any other. Next:
+our own pages only; without a session, the page to sign in with is shown in place of any other. Next:
 `signing_in.py`, `pages/__init__.py`.
 """
 

@@ -76,7 +76,7 @@ class Visit:
 
     @property
     def caller(self) -> Principal:
-        """For whom use cases are called."""
+        """The caller of use cases."""
         return self._signed_in.principal
 
     @property

@@ -164,7 +164,7 @@ async def answer_here(visit: Visit, fields: Fields) -> Response:
 
 
 async def _decide_call(visit: Visit, fields: Fields, verb: Verb, text: str) -> Response:
-    """Operators decide as on the page Approvals, others as whom the butler asks."""
+    """Operators decide as on the page Approvals, others as the person who was asked."""
     thread, of_page = name_from(fields.get("thread"), "the conversation"), _exchange_on_page(visit, fields)
     approval_id, digest = visit.path_id("approval_id"), fields.get("digest", "")
     service, speaker = visit.services.of(APPROVAL_SERVICE), speaker_of(visit)

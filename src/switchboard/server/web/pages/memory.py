@@ -1,6 +1,6 @@
-"""Memory: what butlers have learned, of whom, from which words; and how it is shared, forgotten, undone and added.
+"""Memory: what butlers have learned about people, from which words; how it is shared, forgotten, undone and added.
 
-Reading what people have told a butler is on the record, so the page itself shows only how much there is of whom. What
+Reading what people have told a butler is on the record, so the page itself shows only how much there is of each. What
 it says is shown by forms, each with its row in the audit. Next: `app/memory/service.py`.
 """
 
@@ -113,7 +113,7 @@ async def forget_fact(visit: Visit, fields: Fields) -> Response:
 
 
 async def show_entities(visit: Visit, fields: Fields) -> Response:
-    """Whom and what the facts of a butler are about, with other names."""
+    """The people and things that facts of a butler are about, with other names."""
     system_id = fields.get("system_id", "")
     found = await _service_of(visit).entities(visit.caller, SystemId(system_id), fields.get("words", "").strip())
     return visit.page("memory_entities.html", entities=found[:_ROWS], more=len(found) - _ROWS, system_id=system_id)

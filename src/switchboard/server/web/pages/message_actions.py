@@ -93,7 +93,7 @@ async def reroute_message(visit: Visit, fields: Fields) -> Response:
 
 
 async def correct_message(visit: Visit, fields: Fields) -> Response:
-    """Say whom a model should have chosen."""
+    """Say which butler a model should have chosen."""
     reason, to = reason_from(fields), fields.get("to", "").strip()
     if not to:
         raise InvalidInput("choose who should have got it", field="to")

@@ -46,7 +46,7 @@ async def show_first(visit: Visit) -> Response:
 
 
 async def show_now(visit: Visit) -> Response:
-    """Everything at once; `site.py` leads whoever may see only a part to the first page of theirs."""
+    """Everything at once; `site.py` leads those who may see only a part to their first page."""
     views, caller = visit.services.views, visit.caller
     search, read = visit.services.of(MESSAGE_SEARCH), PageParts().read
     status, running, lanes, last, books = await asyncio.gather(

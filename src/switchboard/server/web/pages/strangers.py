@@ -30,7 +30,7 @@ _OUTCOMES: Final = {
 
 
 async def show_strangers(visit: Visit) -> Response:
-    """Newest first; by default those about whom nobody has decided."""
+    """Newest first; by default those that nobody has decided about."""
     state = visit.asked("state") or "stranger"
     wanted = None if state == "all" else choice_from(state, _STATES, "state")
     found, following = await visit.services.of(PAIRING_SERVICE).contacts(
