@@ -24,13 +24,13 @@ from switchboard.testing.bot_api import TOKEN, BotApi
 from switchboard.testing.discord import TOKEN as DISCORD_TOKEN
 from switchboard.testing.discord import DiscordServer
 from switchboard.testing.slack import APP_TOKEN, BOT_TOKEN, SlackServer
-from tests.acceptance.test_cli_processes import terminal
 from tests.documents import HOME, Step, blocks, calls, command_lines, steps
 from tests.forked import ForkedCommand
 from tests.lab import butler, envelope_json, rule, team_of
 from tests.mail_servers import PASSWORD, Dovecot, Postfix, queueing_postfix, running_dovecot
 from tests.processes import EXECUTABLE, environment, switchboard
 from tests.servers import Opened, open_server
+from tests.terminals import terminal
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow

@@ -12,10 +12,10 @@ import pytest
 
 from switchboard.testing.whatsapp import APP_SECRET, NUMBER, TOKEN, WhatsAppServer
 from tests.acceptance.test_channel_pages import HOUSE, command, said, typed
-from tests.acceptance.test_cli_processes import terminal
 from tests.documents import HOME, calls
 from tests.processes import environment
 from tests.servers import open_server
+from tests.terminals import terminal
 
 pytestmark = pytest.mark.slow
 

@@ -24,8 +24,8 @@ from switchboard.distribution import install_command
 from switchboard.llm.spec import ModelTraits
 from switchboard.testing.bot_api import TOKEN, BotApi
 from switchboard.testing.scripted_llm import ScriptedLlm
-from tests.acceptance.test_cli_processes import terminal
 from tests.processes import DEADLINE, environment, running, scripted_llm, switchboard
+from tests.terminals import terminal
 
 CALL = {"name": "look_up_number", "arguments": {"person": "Ada"}}
 NOTE = {"name": "write_file", "arguments": {"path": "notes.txt", "content": "buy milk"}}

@@ -21,11 +21,11 @@ from switchboard.app.setup.files import SETTINGS, Choice, files_of
 from switchboard.app.setup.writing import write_whole
 from switchboard.domain.errors import ConfigurationError
 from switchboard.lanes import faults
-from tests.acceptance.test_cli_processes import on_its_terminal
 from tests.browser import PHONE
 from tests.first_run import WORKER, first_answer, first_tool_call, started, visitor_of
 from tests.processes import DEADLINE, Server, environment, scripted_llm
 from tests.servers import NO_TLS
+from tests.terminals import on_its_terminal
 
 OFFER = Offer("own", "openai", "m", "x", "http://127.0.0.1:9/v1")
 FILES = files_of(Choice("jeeves", OFFER, "../files", "cli:ann"))
