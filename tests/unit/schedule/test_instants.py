@@ -27,6 +27,7 @@ from switchboard.modules.schedule.planning import (
 from switchboard.modules.schedule.recurrence import Recurrence, next_instant, read_recurrence
 
 BERLIN = "Europe/Berlin"
+NOW = datetime.fromisoformat("2026-11-29 13:00")
 MINUTE = timedelta(minutes=1)
 Matches = tuple[frozenset[int], frozenset[int], frozenset[int]]
 
@@ -52,7 +53,7 @@ def utc(text: str) -> datetime:
     ],
 )
 def test_a_wall_time_has_one_instant(zone: str, wall: str, expected: str) -> None:
-    assert instant_of(read_wall(wall), ZoneInfo(zone)) == utc(expected)
+    assert instant_of(read_wall(wall, NOW), ZoneInfo(zone)) == utc(expected)
 
 
 @pytest.mark.parametrize(
@@ -183,8 +184,8 @@ def test_what_can_never_be_due_is_refused(cron: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("timing", "why"),
     [
-        (TaskTiming(BERLIN, read_wall("2026-11-29 09:00")), "has passed: it is Sunday 2026-11-29 13:00"),
-        (TaskTiming(BERLIN, read_wall("2036-11-29 09:00")), "more than five years"),
+        (TaskTiming(BERLIN, read_wall("2026-11-29 09:00", NOW)), "has passed: it is Sunday 2026-11-29 13:00"),
+        (TaskTiming(BERLIN, read_wall("2036-11-29 09:00", NOW)), "more than five years"),
         (TaskTiming("Europe/Atlantis", cron="0 9 * * *"), "there is no time zone"),
         (TaskTiming("../../etc/passwd", cron="0 9 * * *"), "there is no time zone"),
     ],
@@ -199,8 +200,10 @@ def test_a_task_that_would_never_fire_is_refused(timing: TaskTiming, why: str) -
     [
         ("2026-02-30 09:00", "does not exist"),
         ("2026-12-24 24:30", "does not exist"),
-        ("tonight", "no date with a time"),
-        ("2026-12-24", "no date with a time"),
+        ("tonight", "no day with a time"),
+        ("2026-12-24", "no day with a time"),
+        ("someday 18:30", "is no day: write today"),
+        ("today 25:30", "does not exist"),
         ("2026-12-24T18:30+01:00", "without an offset"),
         ("friday 2026-12-24 18:30", "is a Thursday, not a friday: ask"),
         ("someday 2026-12-24 18:30", "not a someday"),
@@ -208,12 +211,29 @@ def test_a_task_that_would_never_fire_is_refused(timing: TaskTiming, why: str) -
 )
 def test_a_wall_time_that_does_not_exist_is_refused(written: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        read_wall(written)
+        read_wall(written, NOW)
 
 
 @pytest.mark.parametrize("written", ["2026-12-24 18:30", "Thu, 2026-12-24 18:30", "Thursday 2026-12-24T18:30:00"])
 def test_a_wall_time_may_have_its_weekday(written: str) -> None:
-    assert read_wall(written) == read_wall("2026-12-24 18:30")
+    assert read_wall(written, NOW) == read_wall("2026-12-24 18:30", NOW)
+
+
+@pytest.mark.parametrize(
+    ("said", "wall"),
+    [
+        ("18:30", "2026-12-02 18:30"),
+        ("tonight 18:30", "2026-12-02 18:30"),
+        ("Today at 9:00", "2026-12-02 09:00"),
+        ("tomorrow 9:00", "2026-12-03 09:00"),
+        ("thursday 9:00", "2026-12-03 09:00"),
+        ("Tue, 9:00", "2026-12-08 09:00"),
+        ("wednesday 18:30", "2026-12-02 18:30"),
+        ("wednesday 12:00", "2026-12-09 12:00"),
+    ],
+)
+def test_a_wall_time_may_be_said_from_now(said: str, wall: str) -> None:
+    assert read_wall(said, datetime.fromisoformat("2026-12-02 12:00")) == read_wall(wall, NOW)
 
 
 def test_tasks_recur_no_oftener_than_their_kind_may() -> None:
@@ -243,7 +263,7 @@ YEARLY = TaskTiming("UTC", cron="0 0 1 1 *")
     ],
 )
 def test_how_late_something_may_be(timing: TaskTiming, late: timedelta, *, say: bool, do: bool) -> None:
-    due = Due(utc("2026-01-01"), read_wall("2026-01-01 00:00"))
+    due = Due(utc("2026-01-01"), read_wall("2026-01-01 00:00", NOW))
     latest, passed, following = catch_up(timing, due, due.at + late)
     assert (latest, passed) == (due, 0)
     assert comes_too_late("say", due, following, due.at + late) is say
@@ -268,9 +288,9 @@ def test_ten_years_that_went_by_are_not_counted_one_by_one() -> None:
 
 
 def test_a_planned_wall_time_stays_when_the_rules_of_its_zone_change() -> None:
-    planned = Due(utc("2026-06-01 08:00"), read_wall("2026-06-01 09:00"))  # under rules of which nothing is left
+    planned = Due(utc("2026-06-01 08:00"), read_wall("2026-06-01 09:00", NOW))  # under rules of which nothing is left
     assert due_again(TaskTiming(BERLIN, planned.wall), planned).at == utc("2026-06-01 07:00")
-    second = Due(utc("2026-10-25 01:30"), read_wall("2026-10-25 02:30"), fold=1)
+    second = Due(utc("2026-10-25 01:30"), read_wall("2026-10-25 02:30", NOW), fold=1)
     assert due_again(TaskTiming(BERLIN, cron="30 * * * *"), second) == second
 
 
@@ -279,7 +299,7 @@ def test_zones_are_told_apart_by_their_rules() -> None:
 
 
 def test_what_is_shown_says_what_the_clocks_leave_out() -> None:
-    timing = TaskTiming(BERLIN, read_wall("2026-03-29 02:30"))
+    timing = TaskTiming(BERLIN, read_wall("2026-03-29 02:30", NOW))
     due = first_due(timing, utc("2026-01-01"))
     assert (
         show_due(due, BERLIN) == "Sunday 2026-03-29 02:30 Europe/Berlin (the clocks leave that out; it will be 03:30)"

@@ -18,6 +18,9 @@ from switchboard.ports.contact_resolver import ContactResolver
 from switchboard.ports.tools import ToolScope
 
 _ADDRESS: Final = re.compile(r"[^\s@<>,;:\"]{1,64}@[^\s@<>,;:\"]+\.[^\s@<>,;:\"]+")
+_MAILBOX: Final = re.compile(rf"[^<>]*<({_ADDRESS.pattern})>")
+_PERSON: Final = re.compile(r" \(person [\w-]+\)\Z")
+"""How prompts call a linked person, which models write behind other names, too."""
 _TOLD: Final = 5
 _LONGEST: Final = 200
 
@@ -45,8 +48,9 @@ async def resolve_addressees(
 
 
 async def _resolve_one(resolver: ContactResolver | None, scope: ToolScope, named: str) -> Addressee:
-    if _ADDRESS.fullmatch(named):
-        return Addressee(named)
+    named = _PERSON.sub("", named)
+    if (given := _ADDRESS.fullmatch(named) or _MAILBOX.fullmatch(named)) is not None:
+        return Addressee(given[given.lastindex or 0])
     if resolver is None:
         raise UnresolvedAddressee(f"there are no contacts here to look up {named[:100]!r}; give an address")
     try:
@@ -55,7 +59,9 @@ async def _resolve_one(resolver: ContactResolver | None, scope: ToolScope, named
         raise _refuse_name(named, f"cannot be looked up: {error}") from error
     people: Sequence[Mapping[str, Any]] = said.get("people", ())
     if not people:
-        raise UnresolvedAddressee(f"nobody called {named[:100]!r} is in the contacts; ask for the address")
+        raise UnresolvedAddressee(
+            f"nobody called {named[:100]!r} is in the contacts; write the name as they said it, or ask for the address"
+        )
     if not said.get("certain"):
         raise _refuse_name(named, f"may be {_tell_people(people)}. Ask which one, and name that by address or id")
     return _addressee_from(named, people[0])

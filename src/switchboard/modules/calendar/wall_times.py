@@ -19,7 +19,11 @@ from switchboard.modules.calendar.looking import CalendarRefusal
 
 _TIME: Final = re.compile(r"(.*?)(?:(?<=\d)T|[, ] ?(?:at )?)(\d{1,2}):(\d\d)(?::00)?", re.IGNORECASE)
 _CLOCK: Final = re.compile(r"(\d{1,2}):(\d\d)")
-_LENGTH: Final = re.compile(r"(\d{1,4}) ?(?:(h|hours?)|(?:m|min|minutes?))", re.IGNORECASE)
+_OFFSET: Final = re.compile(r"(.*\d:\d\d) ?(Z|[+-]\d\d:\d\d)", re.IGNORECASE)
+_COUNTS: Final = {"half": 0.5, "a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4}
+_LENGTH: Final = re.compile(
+    rf"(\d{{1,4}}(?:\.\d)?|{'|'.join(_COUNTS)}) ?(?:an? )?(?:(h|hours?)|(?:m|min|minutes?))", re.IGNORECASE
+)
 _DAY: Final = timedelta(days=1)
 _FORM: Final = (
     "write thursday 14:00 or 2026-12-03 14:00, or the day alone for all of it, without an offset; "
@@ -31,6 +35,8 @@ _TOO_LATE: Final = "nothing was written: calendars end with the year 9999"
 def read_start(text: str, today: date, zone: ZoneInfo) -> WrittenTime:
     """The start of an event; a weekday without a date is the next such day. Raises CalendarRefusal."""
     said = " ".join(text.split())
+    if (shown := _OFFSET.fullmatch(said)) is not None:
+        return _require_offset(read_start(shown[1], today, zone), shown[2], zone)
     match = _TIME.fullmatch(said)
     if match is None and ":" in said:
         raise CalendarRefusal(f"nothing was written: {said[:60]!r} is no time: {_FORM}")
@@ -41,6 +47,14 @@ def read_start(text: str, today: date, zone: ZoneInfo) -> WrittenTime:
         return WrittenTime(datetime.combine(day, time(int(match[2]), int(match[3]))), zone.key)
     except ValueError:
         raise CalendarRefusal(f"nothing was written: {said[:60]!r} is no time of day: {_FORM}") from None
+
+
+def _require_offset(at: WrittenTime, offset: str, zone: ZoneInfo) -> WrittenTime:
+    """The time, if its zone has this offset then, as in what tools tell: otherwise it is not known which is meant."""
+    given = datetime.fromisoformat(f"2000-01-01T00:00{offset.upper()}").utcoffset()
+    if at.wall.replace(tzinfo=zone).utcoffset() != given:
+        raise CalendarRefusal(f"nothing was written: the offset of {zone.key} is not {offset} then: {_FORM}")
+    return at
 
 
 def _day_named(text: str, today: date) -> date:
@@ -58,8 +72,9 @@ def read_end(text: str, start: WrittenTime, zone: ZoneInfo) -> WrittenTime:
     Raises CalendarRefusal.
     """
     if (length := _LENGTH.fullmatch(text.strip())) is not None and not start.all_day:
-        lasts = timedelta(**{"hours" if length[2] else "minutes": int(length[1])})
-        return _require_later(_later_by(start, lasts), start)
+        count = _COUNTS.get(length[1].lower()) or float(length[1])
+        minutes = int(60 * count if length[2] else count)
+        return _require_later(_later_by(start, timedelta(minutes=minutes)), start)
     if (clock := _CLOCK.fullmatch(text.strip())) is not None and not start.all_day:
         text = f"{start.wall:%Y-%m-%d} {clock[0]}"
     end = read_start(text, start.wall.date(), zone)

@@ -69,12 +69,14 @@ Start = Annotated[
     "Local, as they said it: thursday 14:00 or YYYY-MM-DD 14:00, with both if they named both; a day for all of it",
     Meta(max_length=60),
 ]
-End = Annotated[str, "HH:MM, or how long: 1 h, 90 min; of days the last one", Meta(max_length=40)]
+End = Annotated[str, "How long: 1 h, 90 min; or HH:MM; of days the last one", Meta(max_length=40)]
 Zone = Annotated[str, "IANA zone, if not the person's", Meta(max_length=64)]
 Title = Annotated[str, Meta(max_length=500)]
 Place = Annotated[str, Meta(max_length=500)]
 Notes = Annotated[str, Meta(max_length=4000)]
-People = Annotated[list[Annotated[str, Meta(max_length=254)]], "Addresses, names or contact ids", Meta(max_length=50)]
+People = Annotated[
+    list[Annotated[str, Meta(max_length=254)]], "Names as they said them, or addresses", Meta(max_length=50)
+]
 Recurs = Annotated[str, "Such as: 2 weeks on mon, wed until 2027-01-31; month 10 times", Meta(max_length=100)]
 EventId = Annotated[str, "Its id, as in calendar_query", Meta(min_length=1, max_length=600)]
 Which = Annotated[Scope | None, "Needed if it recurs"]

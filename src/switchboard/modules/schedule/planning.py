@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -31,6 +31,9 @@ FARTHEST: Final = timedelta(days=5 * 366)
 _WALL: Final = re.compile(
     r"(?:(?P<weekday>[A-Za-z]{2,9})[,.]? +)?(?P<date>\d{4}-\d\d-\d\d)[ T]+(?P<time>\d\d?:\d\d)(?::\d\d)?", re.ASCII
 )
+_SAID: Final = re.compile(r"(?:([A-Za-z]{3,9})[,.]? +(?:at +)?)?(\d\d?:\d\d)", re.ASCII)
+_FROM_NOW: Final = {"": 0, "today": 0, "tonight": 0, "tomorrow": 1}
+"""Days ahead. A time alone is one of today: what has passed is refused, and not moved."""
 WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
@@ -146,20 +149,38 @@ def check_interval(kind: Kind, cron: str) -> None:
         )
 
 
-def read_wall(text: str) -> datetime:
-    """A wall time from `2026-12-24 18:30`, perhaps with its weekday first.
+def read_wall(text: str, now: datetime) -> datetime:
+    """A wall time from `2026-12-24 18:30`, perhaps with its weekday first, or `today 18:30`, `thursday 18:30`.
 
-    Raises ValueError if there is no such date, and if it is on another day of the week than somebody believes.
+    `now`: what the clocks there show. Raises ValueError if there is no such date, and if it is on another day of the
+    week than somebody believes.
     """
+    if (said := _SAID.fullmatch(text.strip())) is not None:
+        text = f"{_day_said(said[1] or '', said[2], now):%Y-%m-%d} {said[2]}"
     written = _WALL.fullmatch(text.strip())
     if written is None:
-        raise ValueError(f"{text!r} is no date with a time of day and without an offset: write YYYY-MM-DD HH:MM")
+        raise ValueError(
+            f"{text!r} is no day with a time of day and without an offset: write today 18:30, thursday 18:30 or "
+            "YYYY-MM-DD HH:MM"
+        )
     try:
         wall = datetime.fromisoformat(f"{written['date']} {written['time'].zfill(5)}")
     except ValueError as error:
         raise ValueError(f"{text!r} does not exist: {error}") from None
     _check_weekday(wall, written["weekday"] or "")
     return wall
+
+
+def _day_said(word: str, time: str, now: datetime) -> date:
+    """The day of a word such as `tomorrow`; of a weekday the next, which is today if its time is still to come."""
+    if (ahead := _FROM_NOW.get(word.lower())) is None:
+        found = [index for index, name in enumerate(WEEKDAYS) if name.lower().startswith(word.lower())]
+        if len(found) != 1:
+            raise ValueError(f"{word!r} is no day: write today, tomorrow, a weekday or YYYY-MM-DD")
+        ahead = (found[0] - now.weekday()) % 7
+        if not ahead and time.zfill(5) <= f"{now:%H:%M}":
+            ahead = 7
+    return now.date() + timedelta(days=ahead)
 
 
 def zone_fingerprint(timing: TaskTiming) -> str:

@@ -12,8 +12,10 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
+from switchboard.core.zones import find_zone
 from switchboard.domain.json_values import JsonObject
 from switchboard.modules.schedule import words
+from switchboard.modules.schedule.instants import wall_at
 from switchboard.modules.schedule.ledger import (
     NewTask,
     Task,
@@ -54,7 +56,9 @@ class _Refusal(Exception):
 
 async def schedule_at(  # noqa: PLR0913 - one parameter per argument of the tool
     schedule: OpenSchedule,
-    time: Annotated[str, "Local, YYYY-MM-DD HH:MM; if they named a weekday, it first", Meta(max_length=40)],
+    time: Annotated[
+        str, "Local: today 18:30, thursday 18:30 or YYYY-MM-DD 18:30; with both if they named both", Meta(max_length=60)
+    ],
     text: Text,
     scope: ToolScope,
     *,
@@ -65,7 +69,8 @@ async def schedule_at(  # noqa: PLR0913 - one parameter per argument of the tool
     """Remind the person, or do something, once at a time."""
     try:
         named = zone or scope.zone
-        wall = read_wall(time.strip().removesuffix(f" {named}"))
+        there = wall_at(await schedule.read_clock(), find_zone(named))
+        wall = read_wall(time.strip().removesuffix(f" {named}"), there)
         return await _make_task(schedule, scope, (kind, text, only_if), TaskTiming(named, wall))
     except (ValueError, _Refusal) as error:
         return ToolOutcome(f"Nothing was scheduled: {error}.", ok=False)
