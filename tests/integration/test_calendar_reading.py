@@ -69,6 +69,8 @@ async def test_a_day_is_told_with_weekday_time_zone_and_id(calendars: Calendars)
         ({"attendee": "Cem"}, ["Run"]),
         ({"attendee": "cem@x.example"}, ["Run"]),
         ({"zone": "Asia/Tokyo", "part": "evening"}, ["Dentist"]),
+        ({"part": "14:30"}, ["Dentist"]),
+        ({"part": "15:00"}, []),
     ],
 )
 async def test_what_was_asked_for_is_found(calendars: Calendars, arguments: dict[str, str], titles: list[str]) -> None:
@@ -76,6 +78,12 @@ async def test_what_was_asked_for_is_found(calendars: Calendars, arguments: dict
     attendee = "ATTENDEE;CN=Cem;PARTSTAT=ACCEPTED:mailto:cem@x.example"
     await calendars.put("ann", timed("run", "Run", "0800", "0900", "ORGANIZER:mailto:ann@home.example", attendee))
     assert await calendars.titles(ANN, day=ISO, **arguments) == titles
+
+
+async def test_only_what_is_listed_depends_on_words(calendars: Calendars) -> None:
+    await calendars.put("ann", timed("dentist", "Dentist", "1400", "1500"))
+    found = await calendars.ask("query", ANN, day=f"{ISO} afternoon", text="lunch")
+    assert (found["events"], found["own_time"]) == ([], "busy")
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,8 @@ def test_what_is_no_day_is_refused(day: str, said: str) -> None:
         ("from 9 to 12.30", 540, 750),
         ("after 15:00", 900, 1440),
         ("before 8", 0, 480),
+        ("14:00", 840, 900),
+        ("at 23:30", 1410, 1440),
     ],
 )
 def test_parts_of_days(part: str, begin: int, end: int) -> None:
@@ -81,7 +83,13 @@ def test_parts_of_days(part: str, begin: int, end: int) -> None:
     assert (found.begin, found.end) == (begin, end)
 
 
-@pytest.mark.parametrize("part", ["16:00-14:00", "25:00-26:00", "9:70-10:00", "soon", "14:00"])
+@pytest.mark.parametrize("day", ["thursday afternoon", "Thursday, in the afternoon", "2026-12-03 afternoon"])
+def test_a_day_may_be_named_with_its_part(day: str) -> None:
+    assert read_range(day, "", "", TODAY, BERLIN) == read_range("thursday", "", "afternoon", TODAY, BERLIN)
+    assert read_range("sat at 15:00", "", "", TODAY, BERLIN) == read_range("saturday", "", "15:00", TODAY, BERLIN)
+
+
+@pytest.mark.parametrize("part", ["16:00-14:00", "25:00-26:00", "9:70-10:00", "24:00", "soon", "14"])
 def test_what_is_no_part_is_refused(part: str) -> None:
     with pytest.raises(ValueError, match=r"part of a day|ends before|time of day"):
         read_range("", "", part, TODAY, BERLIN)

@@ -21,13 +21,13 @@ from switchboard.modules.schedule.planning import (
     due_again,
     first_due,
     next_times,
-    read_wall,
     show_due,
 )
 from switchboard.modules.schedule.recurrence import Recurrence, next_instant, read_recurrence
+from switchboard.modules.schedule.spoken import read_wall
 
 BERLIN = "Europe/Berlin"
-NOW = datetime.fromisoformat("2026-11-29 13:00")
+NOW = datetime.fromisoformat("2026-11-29 13:00").replace(tzinfo=ZoneInfo(BERLIN))
 MINUTE = timedelta(minutes=1)
 Matches = tuple[frozenset[int], frozenset[int], frozenset[int]]
 
@@ -200,11 +200,14 @@ def test_a_task_that_would_never_fire_is_refused(timing: TaskTiming, why: str) -
     [
         ("2026-02-30 09:00", "does not exist"),
         ("2026-12-24 24:30", "does not exist"),
-        ("tonight", "no day with a time"),
+        ("friday", "no day with a time"),
+        ("next week 9:00", "no day with a time"),
+        ("the 24th 18:30", "no day with a time"),
         ("2026-12-24", "no day with a time"),
-        ("someday 18:30", "is no day: write today"),
-        ("today 25:30", "does not exist"),
+        ("someday 18:30", "names no day: write tonight"),
+        ("today 25:30", "no time of day"),
         ("2026-12-24T18:30+01:00", "without an offset"),
+        ("13pm", "no time of day"),
         ("friday 2026-12-24 18:30", "is a Thursday, not a friday: ask"),
         ("someday 2026-12-24 18:30", "not a someday"),
     ],
@@ -223,17 +226,34 @@ def test_a_wall_time_may_have_its_weekday(written: str) -> None:
     ("said", "wall"),
     [
         ("18:30", "2026-12-02 18:30"),
-        ("tonight 18:30", "2026-12-02 18:30"),
+        ("11:30", "2026-12-02 11:30"),
+        ("tonight", "2026-12-02 20:00"),
+        ("tonight at 8:30", "2026-12-02 20:30"),
+        ("this evening", "2026-12-02 19:00"),
         ("Today at 9:00", "2026-12-02 09:00"),
+        ("3pm", "2026-12-02 15:00"),
         ("tomorrow 9:00", "2026-12-03 09:00"),
-        ("thursday 9:00", "2026-12-03 09:00"),
+        ("tomorrow at 12:15 am", "2026-12-03 00:15"),
+        ("tomorrow morning at 7:30", "2026-12-03 07:30"),
+        ("Tomorrow afternoon, 3:00", "2026-12-03 15:00"),
+        ("on thursday 9:00", "2026-12-03 09:00"),
         ("Tue, 9:00", "2026-12-08 09:00"),
         ("wednesday 18:30", "2026-12-02 18:30"),
-        ("wednesday 12:00", "2026-12-09 12:00"),
+        ("wednesday noon", "2026-12-09 12:00"),
+        ("in 90 minutes", "2026-12-02 13:30"),
+        ("in an hour", "2026-12-02 13:00"),
+        ("in two days at 10:00", "2026-12-04 10:00"),
+        ("in a week at 10:00", "2026-12-09 10:00"),
     ],
 )
 def test_a_wall_time_may_be_said_from_now(said: str, wall: str) -> None:
-    assert read_wall(said, datetime.fromisoformat("2026-12-02 12:00")) == read_wall(wall, NOW)
+    noon = datetime.fromisoformat("2026-12-02 12:00").replace(tzinfo=ZoneInfo(BERLIN))
+    assert read_wall(said, noon) == read_wall(wall, NOW)
+
+
+def test_two_hours_before_the_clocks_change_are_two_hours() -> None:
+    late = datetime.fromisoformat("2026-10-25 01:30").replace(tzinfo=ZoneInfo(BERLIN))
+    assert read_wall("in 3 hours", late) == read_wall("2026-10-25 03:30", NOW)
 
 
 def test_tasks_recur_no_oftener_than_their_kind_may() -> None:

@@ -16,6 +16,7 @@ from switchboard.core.turns.loop import (
     AS_TEXT,
     CUT_OFF,
     EMPTY,
+    NOTHING_SAID,
     LoopProgress,
     PlannedCall,
     Run,
@@ -143,7 +144,9 @@ def test_a_text_that_was_cut_off_says_so() -> None:
 
 
 def test_an_empty_reply_is_asked_for_once_more() -> None:
-    assert play([Reply(), Reply("Here.")]).end == TurnEnd("Here.", "end")
+    course = play([Reply(), Reply("Here.")])
+    assert course.asked[1].messages[1:] == (ChatMessage("assistant", "…"), ChatMessage("user", NOTHING_SAID))
+    assert course.end == TurnEnd("Here.", "end")
     assert play([Reply(), Reply(" \n")]).end == TurnEnd(EMPTY, "error")
 
 

@@ -37,6 +37,7 @@ AS_TEXT: Final = (
     "You wrote a call of a tool as text, or with arguments that do not fit, so it was not carried out. "
     "Call the tool as it was described to you, or answer in words."
 )
+NOTHING_SAID: Final = "You wrote nothing. Make the call that comes next, or tell the person in words what was done."
 REPEATED: Final = (
     "You have made this call before, and the result is the same. Answer, or make the call that comes next."
 )
@@ -134,11 +135,13 @@ def apply_reply(
         said = replace(reply.message, calls=_assign_call_ids(reply.calls, used.requests))
         messages = (*progress.messages, said)
         return structs.replace(after, messages=messages, pending=said.calls, empty=False, sent_back=False)
-    if reply.text.strip():
-        ended: StopReason = "length" if reply.stop_reason == "length" else "end"
-        return structs.replace(after, end=TurnEnd(reply.text.strip(), ended))
-    end = TurnEnd(empty_answer(progress.done), "error") if progress.empty or reply.unmade else None
-    return structs.replace(after, empty=True, end=end)
+    if text := reply.text.strip():
+        end = TurnEnd(text, "length" if reply.stop_reason == "length" else "end")
+    elif progress.empty or reply.unmade:
+        end = TurnEnd(empty_answer(progress.done), "error")
+    else:  # asked the same again, a model that answers a request always alike says nothing again
+        return structs.replace(_reject_reply(after, reply, NOTHING_SAID), empty=True)
+    return structs.replace(after, end=end)
 
 
 def empty_answer(done: Sequence[CompletedCall]) -> str:
@@ -212,7 +215,7 @@ def canonical_arguments(call: ToolCall) -> str:
 
 
 def _reject_reply(progress: LoopProgress, reply: Reply, why: str) -> LoopProgress:
-    """After a reply of which no call is made, as even the earlier ones may not be intended: the model is told why."""
+    """After a reply that is no answer and of which no call is made: the model is told why."""
     said = ChatMessage("assistant", reply.text.strip() or "…")
     return structs.replace(progress, messages=(*progress.messages, said, ChatMessage("user", why)), empty=False)
 

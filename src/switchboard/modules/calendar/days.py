@@ -20,6 +20,8 @@ _WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "sat
 _PARTS: Final = {"morning": (6, 12), "noon": (11, 14), "afternoon": (12, 18), "evening": (18, 24), "night": (20, 24)}
 _CLOCK: Final = r"(\d{1,2})(?:[:.](\d\d))?"
 _HOURS: Final = re.compile(rf"(?:from\s+)?{_CLOCK}\s*(?:-|–|to|until)\s*{_CLOCK}")  # noqa: RUF001  people write it
+_HOUR: Final = re.compile(r"(?:at\s+)?(\d{1,2})[:.](\d\d)")
+_WITH_PART: Final = re.compile(rf"(.+?),?\s+(?:in the\s+)?({'|'.join(_PARTS)}|(?:at\s+)?\d{{1,2}}:\d\d)", re.IGNORECASE)
 _FROM_OR_TO: Final = re.compile(rf"(after|from|before|until)\s+{_CLOCK}")
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _DAY: Final = timedelta(days=1)
@@ -52,7 +54,12 @@ class AskedRange(Struct, frozen=True):
 
 
 def read_range(day: str, to: str, part: str, today: date, zone: ZoneInfo) -> AskedRange:
-    """The range that three arguments name. `to` is the last day, if there are several. Raises ValueError."""
+    """The range that three arguments name. `to` is the last day, if there are several. Raises ValueError.
+
+    The day may be named with its part: `thursday afternoon`.
+    """
+    if not part.strip() and (both := _WITH_PART.fullmatch(day.strip())) is not None:
+        day, part = both.groups()
     first, last = _read_days(day, today)
     if to.strip():
         last = _read_days(to, first)[1]
@@ -140,8 +147,11 @@ def _read_part(text: str) -> tuple[int, int]:
     if said in _PARTS:
         begin, end = _PARTS[said]
         return 60 * begin, 60 * end
-    hours, side = _HOURS.fullmatch(said), _FROM_OR_TO.fullmatch(said)
-    if hours is not None:
+    hours, side, hour = _HOURS.fullmatch(said), _FROM_OR_TO.fullmatch(said), _HOUR.fullmatch(said)
+    if hour is not None:  # an hour from then on, as far as it is of this day
+        begin = _read_minutes(hour[1], hour[2])
+        end = min(begin + 60, 1440)
+    elif hours is not None:
         begin, end = _read_minutes(hours[1], hours[2]), _read_minutes(hours[3], hours[4])
     elif side is not None:
         at = _read_minutes(side[2], side[3])

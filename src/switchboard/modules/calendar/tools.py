@@ -46,7 +46,7 @@ _WORKING: Final = "9-18"
 
 Day = Annotated[str, "today, thursday, next week, or YYYY-MM-DD; with both if they named both", Meta(max_length=40)]
 LastDay = Annotated[str, "Last day, if several", Meta(max_length=40)]
-Part = Annotated[str, "morning, afternoon, evening or 14:00-16:30", Meta(max_length=40)]
+Part = Annotated[str, "morning, afternoon, evening, 15:00 or 14:00-16:30", Meta(max_length=40)]
 Zone = Annotated[str, "IANA zone, if not the person's", Meta(max_length=64)]
 
 
@@ -71,20 +71,20 @@ async def calendar_query(  # noqa: PLR0913 - one parameter per argument of the t
     *,
     to: LastDay = "",
     part: Part = "",
-    text: Annotated[str, "Words in it", Meta(max_length=200)] = "",
-    attendee: Annotated[str, "Name or address", Meta(max_length=200)] = "",
+    text: Annotated[str, "List only events with these words", Meta(max_length=200)] = "",
+    attendee: Annotated[str, "List only events with this guest", Meta(max_length=200)] = "",
     zone: Zone = "",
 ) -> JsonObject:
     """What is in the calendar."""
     asked = await _range_of(calendar, scope, day, to, part, zone)
     caller = await calendar.held.seen_by(scope)
-    found = await _dates_of(caller.accounts, asked, text, attendee)
+    known = await _dates_of(caller.accounts, asked)
+    found = await _dates_of(caller.accounts, asked, text, attendee) if text or attendee else known
     events = show_events(found, asked)
     shown: JsonObject = {"range": show_range(asked), "events": events[:_LISTED]}
     if len(events) > _LISTED:
         shown["more"] = f"{len(events) - _LISTED} more; ask for fewer days"
-    if not (text or attendee):
-        shown["own_time"] = _busy_object([one for one in found if _is_own_time(one.account)], asked)["state"]
+    shown["own_time"] = _busy_object([one for one in known if _is_own_time(one.account)], asked)["state"]
     return {**shown, **_freshness_of(found, asked)}
 
 

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -14,6 +13,7 @@ from msgspec import Struct
 from switchboard.core.zones import find_zone
 from switchboard.modules.schedule.instants import fingerprint_of, instant_of, is_left_out, wall_at
 from switchboard.modules.schedule.recurrence import Recurrence, next_instant, read_recurrence, shortest_interval
+from switchboard.modules.schedule.spoken import WEEKDAYS
 
 Kind = Literal["say", "do"]
 """`say`: the text is said as it stands, without a model. `do`: the butler does what the text asks, in a turn."""
@@ -28,13 +28,6 @@ ON_TIME: Final = timedelta(minutes=1)
 _COUNTED: Final = 1000
 FARTHEST: Final = timedelta(days=5 * 366)
 """How far ahead a task may be due for the first time."""
-_WALL: Final = re.compile(
-    r"(?:(?P<weekday>[A-Za-z]{2,9})[,.]? +)?(?P<date>\d{4}-\d\d-\d\d)[ T]+(?P<time>\d\d?:\d\d)(?::\d\d)?", re.ASCII
-)
-_SAID: Final = re.compile(r"(?:([A-Za-z]{3,9})[,.]? +(?:at +)?)?(\d\d?:\d\d)", re.ASCII)
-_FROM_NOW: Final = {"": 0, "today": 0, "tonight": 0, "tomorrow": 1}
-"""Days ahead. A time alone is one of today: what has passed is refused, and not moved."""
-WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 class TaskTiming(Struct, frozen=True):
@@ -71,8 +64,8 @@ def first_due(timing: TaskTiming, now: datetime) -> Due:
     at = now if ahead < -SAY_LATE else instant_of(timing.wall, zone)
     if at <= now:
         raise ValueError(
-            f"{show_wall(timing.wall)} has passed: it is {show_wall(there)} in {timing.zone} now. "
-            "Give a later time, with the date"
+            f"{show_wall(timing.wall)} has passed: it is {show_wall(there)} in {timing.zone}. "
+            "Call it again with the time that they said, such as tonight, tomorrow 9:00 or a date and a time"
         )
     return Due(at, timing.wall)
 
@@ -149,40 +142,6 @@ def check_interval(kind: Kind, cron: str) -> None:
         )
 
 
-def read_wall(text: str, now: datetime) -> datetime:
-    """A wall time from `2026-12-24 18:30`, perhaps with its weekday first, or `today 18:30`, `thursday 18:30`.
-
-    `now`: what the clocks there show. Raises ValueError if there is no such date, and if it is on another day of the
-    week than somebody believes.
-    """
-    if (said := _SAID.fullmatch(text.strip())) is not None:
-        text = f"{_day_said(said[1] or '', said[2], now):%Y-%m-%d} {said[2]}"
-    written = _WALL.fullmatch(text.strip())
-    if written is None:
-        raise ValueError(
-            f"{text!r} is no day with a time of day and without an offset: write today 18:30, thursday 18:30 or "
-            "YYYY-MM-DD HH:MM"
-        )
-    try:
-        wall = datetime.fromisoformat(f"{written['date']} {written['time'].zfill(5)}")
-    except ValueError as error:
-        raise ValueError(f"{text!r} does not exist: {error}") from None
-    _check_weekday(wall, written["weekday"] or "")
-    return wall
-
-
-def _day_said(word: str, time: str, now: datetime) -> date:
-    """The day of a word such as `tomorrow`; of a weekday the next, which is today if its time is still to come."""
-    if (ahead := _FROM_NOW.get(word.lower())) is None:
-        found = [index for index, name in enumerate(WEEKDAYS) if name.lower().startswith(word.lower())]
-        if len(found) != 1:
-            raise ValueError(f"{word!r} is no day: write today, tomorrow, a weekday or YYYY-MM-DD")
-        ahead = (found[0] - now.weekday()) % 7
-        if not ahead and time.zfill(5) <= f"{now:%H:%M}":
-            ahead = 7
-    return now.date() + timedelta(days=ahead)
-
-
 def zone_fingerprint(timing: TaskTiming) -> str:
     """What differs if the rules of its zone were changed."""
     return fingerprint_of(find_zone(timing.zone))
@@ -200,12 +159,6 @@ def show_due(due: Due, zone_name: str) -> str:
     if not is_left_out(due.wall, zone):
         return shown
     return f"{shown} (the clocks leave that out; it will be {wall_at(due.at, zone):%H:%M})"
-
-
-def _check_weekday(wall: datetime, weekday: str) -> None:
-    actual = WEEKDAYS[wall.weekday()]
-    if not actual.lower().startswith(weekday.lower()):
-        raise ValueError(f"{wall:%Y-%m-%d} is a {actual}, not a {weekday}: ask which of the two is meant")
 
 
 def _recurring_due(recurrence: Recurrence, zone_name: str, after: datetime) -> Due:

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from switchboard.core.zones import find_zone
 from switchboard.domain.json_values import JsonObject
 from switchboard.modules.schedule import words
-from switchboard.modules.schedule.instants import wall_at
 from switchboard.modules.schedule.ledger import (
     NewTask,
     Task,
@@ -32,9 +31,9 @@ from switchboard.modules.schedule.planning import (
     TaskTiming,
     check_interval,
     first_due,
-    read_wall,
 )
 from switchboard.modules.schedule.recurrence import read_recurrence
+from switchboard.modules.schedule.spoken import read_wall
 from switchboard.ports.facts import Reader
 from switchboard.ports.front_door import Origin, stands_in_own_words
 from switchboard.ports.gates import COMMAND, Gate
@@ -57,7 +56,7 @@ class _Refusal(Exception):
 async def schedule_at(  # noqa: PLR0913 - one parameter per argument of the tool
     schedule: OpenSchedule,
     time: Annotated[
-        str, "Local: today 18:30, thursday 18:30 or YYYY-MM-DD 18:30; with both if they named both", Meta(max_length=60)
+        str, "As they said it: tonight, tomorrow 9:00, in 2 hours, thursday 2026-12-03 18:30", Meta(max_length=60)
     ],
     text: Text,
     scope: ToolScope,
@@ -69,7 +68,7 @@ async def schedule_at(  # noqa: PLR0913 - one parameter per argument of the tool
     """Remind the person, or do something, once at a time."""
     try:
         named = zone or scope.zone
-        there = wall_at(await schedule.read_clock(), find_zone(named))
+        there = (await schedule.read_clock()).astimezone(find_zone(named))
         wall = read_wall(time.strip().removesuffix(f" {named}"), there)
         return await _make_task(schedule, scope, (kind, text, only_if), TaskTiming(named, wall))
     except (ValueError, _Refusal) as error:
