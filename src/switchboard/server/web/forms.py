@@ -1,7 +1,7 @@
 """What is entered into forms, as use cases take it, and a form that is shown again with what was wrong.
 
-Pages and forms of `pages/` call it; `templates/forms.html` draws it. In: fields; out: values, or an InvalidInput that
-names the field. Pure.
+Pages and forms of `pages/` call it, and `site.py` where a form is refused; `templates/forms.html` draws it. In: fields;
+out: values, or an InvalidInput that names the field. Pure.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Entered(Struct, frozen=True):
 NOTHING_ENTERED: Final = Entered()
 
 
-def show_again(fields: Fields, error: SwitchboardError) -> Entered:
-    """What is shown again of a form: no secret, also where one was entered into another field."""
+def keep_entered(fields: Fields, error: SwitchboardError) -> Entered:
+    """What a refused form still has when it is shown again: no secret, also where one is in another field."""
     hidden = {value.strip() for name, value in fields.items() if _is_secret(name) and value.strip()}
     shown = {name: value for name, value in fields.items() if not _is_secret(name)}
     return Entered({name: value for name, value in shown.items() if not any(one in value for one in hidden)}, error)

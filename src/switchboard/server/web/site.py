@@ -30,7 +30,7 @@ from switchboard.server.http.status import STATUS_SERVICE
 from switchboard.server.http.web_sessions import WEB_SESSION_SERVICE
 from switchboard.server.services import Services
 from switchboard.server.web.arrivals import WebArrival, read_arrival
-from switchboard.server.web.forms import Fields, show_again
+from switchboard.server.web.forms import Fields, keep_entered
 from switchboard.server.web.headers import new_nonce, page_headers
 from switchboard.server.web.live import LiveStreams
 from switchboard.server.web.page import WebForm, WebPage
@@ -222,7 +222,7 @@ async def _act_on_form(form: WebForm, visit: Visit, fields: Fields) -> Response:
     except SwitchboardError as error:
         if form.if_refused is None:
             raise
-        return await form.if_refused(visit, show_again(fields, error))
+        return await form.if_refused(visit, keep_entered(fields, error))
 
 
 def _tell_error(visit: Visit, error: SwitchboardError) -> Response:

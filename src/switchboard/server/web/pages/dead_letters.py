@@ -137,20 +137,11 @@ async def show_many(visit: Visit) -> Response:
 async def _show_many(
     visit: Visit, selected: Mapping[str, str], chosen: Mapping[str, str], entered: Entered
 ) -> Response:
-    action = chosen.get("action") or ""
-    look = Bulk(_filter_of(selected, "pending"), "handle", "", limit=1, dry_run=True)
-    found = await visit.services.of(DEAD_LETTER_SERVICE).bulk(visit.caller, look)
-    would: BulkOutcome | None = None
-    if action:
-        order = Bulk(
-            _filter_of(selected, "pending"),
-            _action_in(chosen),
-            "",
-            _receiver_in(chosen),
-            limit=_AT_ONCE,
-            dry_run=True,
-        )
-        would = await visit.services.of(DEAD_LETTER_SERVICE).bulk(visit.caller, order)
+    action = _action_in(chosen) if chosen.get("action") else None
+    wanted, to, limit = _filter_of(selected, "pending"), _receiver_in(chosen), _AT_ONCE if action else 1
+    order = Bulk(wanted, action or "handle", "", to, limit=limit, dry_run=True)
+    found = await visit.services.of(DEAD_LETTER_SERVICE).bulk(visit.caller, order)
+    would = found if action else None
     return visit.page(
         "dead_letters_many.html",
         entered.status,
