@@ -88,12 +88,14 @@ async def test_a_mail_is_told_with_its_sender_files_and_thread(inbox: Inbox) -> 
     assert (read["text"], read["sender_authentication"]) == ("It leaks. When can you come?", "pass")
     assert read["attachments"] == [{"number": 1, "name": "leaks .csv", "type": "text/csv", "size": "9 bytes"}]
     assert names_in(read["thread"]) == ["answer"]
+    assert read["thread"][0]["text"] == "On Friday at 9.", "what the person answered is told at once"
     read = await inbox.boxes.told("read", mail=sent["id"])
     assert (read["text"], read["quoted"].split(" lines")[0], names_in(read["thread"])) == (
         "On Friday at 9.",
         "3",
         ["first"],
     )
+    assert "text" not in read["thread"][0]
     whole = await inbox.boxes.told("read", mail=sent["id"], quoted=True)
     assert "| > It leaks." in whole["text"]
     assert "quoted" not in whole

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -41,6 +41,10 @@ MOST_TEXT: Final = 12_000
 """Characters of a text in one answer: with everything around them, models are shown about 16,000."""
 MOST_MAIL: Final = 25_000_000
 """Bytes of a mail that are read."""
+_BEGINNING: Final = 500
+"""Characters of what the person wrote last in a thread."""
+_SMALL_MAIL: Final = 100_000
+"""Bytes of that mail that are read."""
 _NAMED: Final = 300
 _LISTED: Final = 30
 _TEXTS: Final = ("text/", "application/json", "application/xml")
@@ -64,7 +68,7 @@ class MailReading(Struct, frozen=True):
             shown = show_listed(listed, self.zone) | _show_contents(mail, self._servers_of(wanted), start)
             if listed.size > MOST_MAIL:
                 shown["cut_off"] = f"the mail has {size_text(listed.size)}; only its beginning was read"
-            return shown | await self._show_thread(locator, listed)
+            return shown | await self._show_thread(box, locator, listed)
 
     async def fetch_attachment(self, text_id: str, number: int, results: Path | None) -> JsonObject:
         """A file of a mail, kept for the readers of the turn; of a text also its beginning. Raises as `read`."""
@@ -98,10 +102,12 @@ class MailReading(Struct, frozen=True):
         except MAILBOX_FAILURES as error:
             raise EmailRefusal(describe_mail_failure(error)) from error
 
-    async def _read_contents(self, box: OpenBox, listed: ListedMail, *, quoted: bool = False) -> ReadMail:
+    async def _read_contents(
+        self, box: OpenBox, listed: ListedMail, *, quoted: bool = False, most: int = MOST_MAIL
+    ) -> ReadMail:
         place = listed.id.place
         await box.open_folder(place.folder)
-        fetched = await box.run(box.box.read, place.uid, most=MOST_MAIL)
+        fetched = await box.run(box.box.read, place.uid, most=most)
         if fetched is None:
             raise EmailRefusal("the mail was deleted meanwhile")
         try:
@@ -109,13 +115,23 @@ class MailReading(Struct, frozen=True):
         except InvalidInput as error:
             raise EmailRefusal(f"the mail cannot be read: {error.message}") from error
 
-    async def _show_thread(self, locator: MailLocator, listed: ListedMail) -> JsonObject:
-        """Without it the mail is told as well."""
+    async def _show_thread(self, box: OpenBox, locator: MailLocator, listed: ListedMail) -> JsonObject:
+        """Without it the mail is told as well. What the person wrote last is told with it, as that is what is asked."""
         try:
             thread = await locator.thread_of(listed)
+            own = next((one for one in reversed(thread) if one.own), None)
+            said = {} if own is None else {own.identity: await self._beginning_of(box, own)}
         except MAILBOX_FAILURES as error:
             return {"thread": [], "thread_unknown": describe_mail_failure(error)}
-        return {"thread": [show_listed(one, self.zone) for one in thread[-_LISTED:]]}
+        return {"thread": [show_listed(one, self.zone) | said.get(one.identity, {}) for one in thread[-_LISTED:]]}
+
+    async def _beginning_of(self, box: OpenBox, listed: ListedMail) -> JsonObject:
+        """Nothing of a mail that cannot be read."""
+        with suppress(EmailRefusal):
+            mail = await self._read_contents(box, listed, most=_SMALL_MAIL)
+            more = {"more": "read it for the rest"} if len(mail.text) > _BEGINNING else {}
+            return {"text": mail.text[:_BEGINNING], **more}
+        return {}
 
 
 async def _found_mail(locator: MailLocator, wanted: MailId) -> ListedMail:
