@@ -38,8 +38,9 @@ from switchboard.ports.history import Entry
 from switchboard.ports.module_store import ModuleStore
 from switchboard.ports.tools import ToolOutcome, ToolScope
 from switchboard.store.ids import new_uuid7
-from switchboard.store.memory import aliases, consolidation
+from switchboard.store.memory import aliases, consolidation, facts
 from switchboard.store.memory.aliases import Naming
+from switchboard.store.memory.facts import NewFact
 from switchboard.store.models import usage
 from switchboard.store.models.module_quarantine import StoredQuarantine
 from switchboard.store.modules.opening import ModuleRooms
@@ -117,15 +118,12 @@ _LISTED: Final = (
     "/ui/rules/versions",
     "/ui/butlers/modules",
     "/ui/tasks?state=paused",
-    "/ui/connections",
-    "/ui/connections/accounts/house",
     "/ui/memory",
     "/ui/models",
     "/ui/plans",
     "/ui/audit",
     "/ui/sessions",
     "/ui/chat",
-    "/ui/doctor",
 )
 LISTS: Final = (
     *map(ShownAt, _LISTED),
@@ -136,6 +134,8 @@ LISTS: Final = (
 """Pages with more of it in each round."""
 
 
+_NEWEST: Final = ("/ui/connections", "/ui/connections/accounts/house", "/ui/doctor")
+"""Pages that show what was said last."""
 _CHATS: Final = ("call", "question", "question-answered")
 """Conversations in which something is asked."""
 _HEARD: Final = """
@@ -176,16 +176,17 @@ class Telling:
         if kind == "fail":
             raise EngineFailure(said, error_class="internal", retryable=False)
         facts = [] if self.fact_id is None else [str(self.fact_id)]
-        await journal.step("start", _returning({"by_owner": False, "tools": [{"name": said}], "facts": facts}))
+        await journal.step("start", _return_always({"by_owner": False, "tools": [{"name": said}], "facts": facts}))
         calls = [{"id": "a", "name": said}, {"id": "b", "name": said}]
-        await journal.step("request:1", _returning({"reply": {"calls": calls}}))
-        await journal.step("tool:1:a", _returning({"ok": False, "text": said}))
-        await journal.step(f"x {said}"[:100], _returning(said))
+        await journal.step("request:1", _return_always({"reply": {"calls": calls}}))
+        await journal.step("tool:1:a", _return_always({"ok": False, "text": said}))
+        await journal.step(f"x {said}"[:100], _return_always(said))
         if kind in {"call", "question"}:
             asked: JsonMapping = {said[:60]: said, "to": [said], "question": said, "options": [said]}
             ask = Ask("call" if kind == "call" else "question", said[:100], asked, said, "d" * 64, "nobody")
-            await journal.expect("approval", within=3600, ask=ask)
-            await journal.wait("approval")
+            # Steps that begin at the same moment are shown by their names.
+            await journal.expect("y", within=3600, ask=ask)
+            await journal.wait("y")
         return Answer(
             said,
             turn.envelope.payload.attachments,
@@ -197,7 +198,7 @@ class Telling:
         )
 
 
-def _returning(value: object) -> Act:
+def _return_always(value: object) -> Act:
     async def act(_: UUID) -> object:
         return value
 
@@ -235,6 +236,12 @@ class ForeignHouse:
         [secret] = [value for name, value in self.http.cookies.items() if name.startswith("sb_session_")]
         return await self.http.post(at.path, data=signed(at, secret), headers={"origin": self.server.url})
 
+    async def read(self, at: ShownAt) -> str:
+        """Its HTML."""
+        page = await self.show(at)
+        assert page.status_code == 200, (at, page.text)
+        return page.text
+
     async def write(self, said: str) -> list[ShownAt]:
         """Say it everywhere; returns the pages that show it."""
         n, self.written = self.written, self.written + 1
@@ -242,7 +249,7 @@ class ForeignHouse:
         rules = await self._change_rules(said)
         answered = await self._submit(said, "house", n)
         await self._wait_for_reply(answered)
-        facts = await self._remember(said, answered, n)
+        known = await self._remember(said, answered, n)
         asked = await self._ask_everywhere(said, n)
         await self._fail_to_send(said)
         await self._correct(answered, said)
@@ -267,9 +274,10 @@ class ForeignHouse:
             f"/ui/conversations/one?name={conversation}",
             *(f"/ui/chat?thread={kind}-{n}" for kind in ("answer", *_CHATS)),
             f"/ui/butlers?cursor={3 * n}",
+            *_NEWEST,
         )
         await self._report_troubles(said, n)
-        return [*(ShownAt(path, alone=True) for path in alone), *facts, *asked, *map(ShownAt, shared)]
+        return [*(ShownAt(path, alone=True) for path in alone), *known, *asked, *map(ShownAt, shared)]
 
     # Messages ---------------------------------------------------------------------------------------------------------
 
@@ -365,15 +373,15 @@ class ForeignHouse:
         await consolidation.end(database, [run], "failed", said)
         await database.run(_SUMMARY, *place, new_uuid7(), author, said)
         await aliases.link(database, ECHO, Naming(said[:200], f"also{n} {said}"[:200]), who.person)
-        now = {"system_id": ECHO, "author": author, "text": f"{said} now", "predicate": "lives_at"}
-        await self._post("/v1/memory/facts", now)
-        facts = (await self.server.http.get("/v1/memory/facts", params={"author": author})).json()["facts"]
-        assert len(facts) == 3, facts
-        self.engine.fact_id = UUID(facts[0]["fact_id"])
+        now = NewFact(author, "self", True, f"{said} now", (), "lives_at")
+        assert await facts.learn(database, who, now) == 1
+        kept = (await self._get(f"/v1/memory/facts?author={quote(author)}"))["facts"]
+        assert len(kept) == 3, kept
+        self.engine.fact_id = UUID(kept[0]["fact_id"])
         return [
             ShownAt("/ui/memory/facts", {"system_id": ECHO, "author": author}, alone=True),
             ShownAt("/ui/memory/entities", {"system_id": ECHO, "words": f"also{n}"}),
-            *(ShownAt(f"/ui/memory/facts/{one['fact_id']}", {}, alone=True) for one in facts),
+            *(ShownAt(f"/ui/memory/facts/{one['fact_id']}", {}, alone=True) for one in kept),
         ]
 
     # Rules, tasks, and what goes wrong --------------------------------------------------------------------------------

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Final
@@ -12,19 +14,22 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.browser import Tab, open_tab
 from tests.servers import open_server
-from tests.web_foreign import LISTS, OTHER, PAYLOADS, RUNS, ForeignHouse, ShownAt, open_foreign, signed
+from tests.web_foreign import ELEMENTS, LISTS, OTHER, PAYLOADS, RUNS, ForeignHouse, ShownAt, open_foreign, signed
 from tests.web_house import mail_of, signed_in, submit_mail
 from tests.width import WIDE, wide
 
 PLAIN: Final = "plain words"
+PARTS: Final = range(wide(10, 1))
+_IN_PARTS: Final = pytest.mark.parametrize("part", PARTS)
 _OLDER: Final = "a class href hx-nonce hx-get hx-target hx-select hx-swap hx-select-oob"
 """Below a list that is longer than a page."""
 
 
-def texts(number: int) -> list[str]:
-    """Each payload; where a sample is enough, so many, which end attributes with either quote."""
-    return list(PAYLOADS) if WIDE else list(PAYLOADS[76::38][:number])
+def texts(part: int, number: int) -> list[str]:
+    """A part of all payloads; where a sample is enough, so many, which end attributes with either quote."""
+    return list(PAYLOADS[part :: len(PARTS)]) if WIDE else list(PAYLOADS[76::38][:number])
 
 
 class _Elements(HTMLParser):
@@ -46,26 +51,96 @@ class _Elements(HTMLParser):
 _STATES: Final = frozenset({"aria-invalid", "aria-describedby", "checked", "selected"})
 _TEXTS: Final = frozenset({"value", "title", "alt", "aria-label"})
 _LEADS: Final = re.compile(r"javascript:|//evil\.example|canary=")
+_WATCHED: Final = (
+    "window.violations = [];"
+    " addEventListener('securitypolicyviolation', (event) => violations.push(event.violatedDirective), true)"
+)
+_LED: Final = """[...document.querySelectorAll('*')].flatMap((one) => [...one.attributes]).filter((one) =>
+    !['value', 'title', 'alt', 'aria-label'].includes(one.name)
+    && /javascript:|\\/\\/evil\\.example|canary=|ui\\/leave$/.test(one.value) && one.ownerElement.action === undefined
+).map((one) => one.ownerElement.outerHTML)"""
+_OWN: Final = re.compile(r"/(joined|ui/static/.+|ui/chat/[^/]+/stream|ui/messages/[^/]+/html)")
+"""What pages ask for besides themselves and bells."""
 
 
-async def _look_at(house: ForeignHouse, at: ShownAt) -> _Elements:
-    page = await house.show(at)
-    assert page.status_code == 200, (at, page.text)
-    return _Elements(page.text)
+class JoinedPages:
+    """Serves pages as one, under no policy: their escaping is alone, and what would break a policy is told."""
+
+    def __init__(self) -> None:
+        self.html = ""
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line, _, _ = (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")
+        found = b" /joined " in line
+        policy = "default-src 'self'; script-src 'self'; form-action 'self'; base-uri 'none'"
+        body = self.html.encode() if found else b""
+        head = f"HTTP/1.1 {200 if found else 404} x\r\ncontent-type: text/html; charset=utf-8\r\nconnection: close\r\n"
+        head += f"content-length: {len(body)}\r\ncontent-security-policy-report-only: {policy}\r\n\r\n"
+        with suppress(ConnectionError):
+            writer.write(head.encode() + body)
+            await writer.drain()
+        writer.close()
 
 
-async def test_no_field_of_others_changes_the_elements_of_a_page(database_url: str, tmp_path: Path) -> None:
-    """Of pages that show nothing else, all of them; of others, what they are made of."""
-    said = texts(2)
-    async with open_foreign(database_url, tmp_path / "data", [PLAIN, PLAIN, *said]) as house:
+@pytest.mark.slow
+@_IN_PARTS
+async def test_no_field_of_others_does_anything(chromium: str, database_url: str, tmp_path: Path, part: int) -> None:
+    """Pages that show nothing else have no more elements than with plain words, lists are made of the same.
+
+    All of them together run and load nothing in a browser, and some are opened there one by one.
+    """
+    said, joined = texts(part, 2), JoinedPages()
+    async with (
+        open_foreign(database_url, tmp_path / "data", [PLAIN, PLAIN, *said]) as house,
+        await asyncio.start_server(joined.answer, "127.0.0.1", 0) as listener,
+        open_tab(chromium) as tab,
+        signed_in(chromium, house.server) as real,
+    ):
+        url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        for each in (tab, real):
+            await each.send("Page.addScriptToEvaluateOnNewDocument", source=_WATCHED)
+        joined.html = ELEMENTS[1]
+        await tab.open(f"{url}/joined")
+        await tab.until("window.canary && violations.length")
+        tab.requests.clear()
         await house.write(f"the first {PLAIN}")
-        plain = [await _look_at(house, at) for at in (*await house.write(PLAIN), *LISTS)]
+        plain = [_Elements(await house.read(at)) for at in (*await house.write(PLAIN), *LISTS)]
         usual = {_OLDER, *(one for page in plain for one in page.found)}
-        for one in said:
-            for at, meant in zip((*await house.write(one), *LISTS), plain, strict=True):
-                page = await _look_at(house, at)
-                assert page.led == [], (at, one)
-                assert page.found == meant.found if at.alone else set(page.found) <= usual, (at, one)
+        for n, words in enumerate(said):
+            shown = (*await house.write(words), *(LISTS if n % 4 == 0 or words == said[-1] else ()))
+            pages = [await house.read(at) for at in shown]
+            for at, text, meant in zip(shown, pages, plain, strict=False):
+                page = _Elements(text)
+                assert page.led == [], (at, words)
+                more = Counter(page.found) - Counter(meant.found) if at.alone else set(page.found) - usual
+                assert not more, (at, words, more)
+            joined.html = "".join(pages)
+            await tab.open(f"{url}/joined")
+            assert await tab.evaluate(_LED) == [], words
+            await _did_nothing(tab, url, set())
+            if n % 20 == 0:
+                await _open_each(real, house, shown[part % 3 :: wide(3, 6)])
+
+
+async def _open_each(tab: Tab, house: ForeignHouse, shown: Sequence[ShownAt]) -> None:
+    secret = await tab.cookie("sb_session_")
+    await tab.open("about:blank")
+    tab.requests.clear()
+    for at in shown:
+        if at.fields is None:
+            await tab.open(f"{house.server.url}{at.path}")
+        else:
+            await tab.post(at.path, signed(at, secret))
+        await _did_nothing(tab, house.server.url, {"/ui/events", "/ui/waiting", *(one.path for one in shown)})
+        assert tab.troubles == [], at
+
+
+async def _did_nothing(tab: Tab, url: str, opened: Set[str]) -> None:
+    """Nothing ran, nothing broke the policy, and nothing was asked for but what pages ask for."""
+    assert await tab.evaluate("[typeof window.canary, violations]") == ["undefined", []]
+    asked = {each.removeprefix(url) for each in tab.requests}
+    assert asked, "requests are seen"
+    assert {each for each in asked - opened if not _OWN.fullmatch(each)} == set()
 
 
 _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -98,9 +173,10 @@ _ENTERED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-async def test_what_is_asked_or_entered_changes_no_elements(database_url: str, tmp_path: Path) -> None:
+@_IN_PARTS
+async def test_what_is_asked_or_entered_changes_no_elements(database_url: str, tmp_path: Path, part: int) -> None:
     """Whoever makes a link or a form chooses what is in it."""
-    said = texts(1)
+    said = texts(part, 1)
     async with open_foreign(database_url, tmp_path / "data", [PLAIN]) as house:
         usual = {one for page in await _answers(house, PLAIN) for one in page.found}
         for one in said:
@@ -117,41 +193,6 @@ async def _answers(house: ForeignHouse, said: str) -> list[_Elements]:
     shown = [await house.show(at) for at in (*entered, ShownAt("/ui/rules/new", effect))]
     found = [await house.http.get(f"{beginning}{quote(said, safe='')}") for beginning in ("/ui/", "/ui/enter/")]
     return [_Elements(one.text) for one in (*asked, *shown, *found)]
-
-
-_WATCHED: Final = (
-    "window.violations = [];"
-    " addEventListener('securitypolicyviolation', (event) => violations.push(event.violatedDirective), true)"
-)
-
-
-@pytest.mark.slow
-async def test_in_a_browser_no_field_of_others_does_anything(chromium: str, database_url: str, tmp_path: Path) -> None:
-    said = texts(1)
-    async with (
-        open_foreign(database_url, tmp_path / "data", [PLAIN, PLAIN, *said]) as house,
-        signed_in(chromium, house.server) as tab,
-    ):
-        await tab.send("Page.addScriptToEvaluateOnNewDocument", source=_WATCHED)
-        opened, secret = {"/ui/events", "/ui/waiting"}, await tab.cookie("sb_session_")
-        await tab.open("about:blank")
-        tab.requests.clear()
-        for n, one in enumerate(said):
-            for at in (*await house.write(one), *(LISTS if n % 5 == 0 or one == said[-1] else ())):
-                opened.add(at.path)
-                if at.fields is None:
-                    await tab.open(f"{house.server.url}{at.path}")
-                else:
-                    await tab.post(at.path, signed(at, secret))
-                assert await tab.evaluate("[typeof window.canary, violations]") == ["undefined", []], (at, one)
-                asked = {each.removeprefix(house.server.url) for each in tab.requests}
-                assert {each for each in asked - opened if not _OWN.fullmatch(each)} == set(), (at, one)
-                assert tab.troubles == [], (at, one)
-        assert tab.requests, "requests are seen"
-
-
-_OWN: Final = re.compile(r"/ui/(static/.+|chat/[^/]+/stream|messages/[^/]+/html)")
-"""What pages ask for besides themselves and bells."""
 
 
 _ADDRESSES: Final = (
