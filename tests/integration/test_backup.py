@@ -27,7 +27,7 @@ from switchboard.app.settings import load_settings
 from switchboard.connectors.kernel.accounts import read_declarations
 from tests.commands import Cli, ask, envelope, served
 from tests.postgres import Postgres
-from tests.processes import DEADLINE, EXECUTABLE, Server, butler, until
+from tests.processes import DEADLINE, EXECUTABLE, Server, butler, switchboard, until
 
 TEAM = {
     "team": {"name": "root"},
@@ -395,6 +395,8 @@ def test_files_that_change_while_they_are_read(house: House) -> None:
 
 def run(*arguments: object, before: tuple[str, ...] = (), **more: str) -> subprocess.CompletedProcess[str]:
     """A command in a process of its own."""
+    if not before:
+        return switchboard(os.environ | more, *map(str, arguments))
     command = [*before, EXECUTABLE, *map(str, arguments)]
     return subprocess.run(command, env=os.environ | more, capture_output=True, text=True, check=False)
 

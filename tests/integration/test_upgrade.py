@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,9 @@ from typing import Any, Final
 import pytest
 
 from switchboard.store.migrate import known_schema
+from tests.next_release import NEXT_RELEASE
 from tests.places import place
-from tests.processes import DEADLINE, EXECUTABLE, butler, running, switchboard, told, write_teams
+from tests.processes import butler, running, switchboard, told, write_teams
 from tests.processes import environment as environment_of
 
 __all__ = ["place"]
@@ -25,17 +25,6 @@ TEAM: Final = {
     "systems": [butler("memo"), {"type": "intelligence"}],
     "routing_rules": [{"name": "all", "channel": "*", "targets": [{"system_id": "System1/memo"}]}],
 }
-NEW_RELEASE: Final = """
-import os
-import sys
-from switchboard.store import migrate
-present = migrate.migrations()
-sql = os.environ.get("NEW_RELEASE_SQL", "alter table message_inbox add column later text")
-following = migrate.Migration(migrate.COMPONENT, present[-1].number + 1, "following", sql)
-migrate.migrations = lambda: (*present, following)
-from switchboard.cli.main import main
-main(sys.argv[2:])
-"""
 OLD: Final = known_schema()
 NEW: Final = OLD + 1
 BACKUP: Final = f"{OLD:04d}-{NEW:04d}.dump"
@@ -46,20 +35,10 @@ class House:
     """An installation at the schema of the old release, and the program of the new one."""
 
     environment: Mapping[str, str]
-    new: tuple[str, ...]
     backups: Path
 
     def new_release(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-        command = [*self.new, EXECUTABLE, *arguments, "--json"]
-        return subprocess.run(
-            command,
-            env={**self.environment, **more},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=DEADLINE,
-        )
+        return switchboard({**self.environment, **more}, *NEXT_RELEASE, *arguments, "--json")
 
     def done(self, *arguments: str) -> dict[str, Any]:
         ended = self.new_release(*arguments)
@@ -74,7 +53,7 @@ class House:
 
     def send(self, text: str, *release: str) -> str:
         """A message, answered while this release runs."""
-        with running(self.environment, "up", before=release) as server:
+        with running(self.environment, *release, "up") as server:
             said = told(server.environment, "send", text)
             assert server.stop() == 0
         return str(said["request_id"])
@@ -84,20 +63,15 @@ class House:
 
     def schema_is_old(self) -> bool:
         """The old release refuses a newer one."""
-        ended = subprocess.run(
-            [EXECUTABLE, "db", "migrate"], env=self.environment, capture_output=True, text=True, check=False
-        )
-        return ended.returncode == 0
+        return switchboard(self.environment, "db", "migrate").returncode == 0
 
 
 @pytest.fixture
 def house(database_url: str, tmp_path: Path) -> House:
-    program = tmp_path / "new_release.py"
-    program.write_text(NEW_RELEASE)
     teams = write_teams(tmp_path / "teams", TEAM)
     ours = {"DATABASE_URL": database_url, "TEAMS_DIR": str(teams), "LOG_LEVEL": "error"}
     found = environment_of(tmp_path / "data", **ours)
-    return House(found, (sys.executable, str(program)), tmp_path / "data" / "backups")
+    return House(found, tmp_path / "data" / "backups")
 
 
 def test_a_backup_precedes_a_migration_and_three_are_kept(house: House) -> None:
@@ -153,7 +127,7 @@ def test_a_backup_that_is_killed_changes_nothing(house: House) -> None:
 
 def test_the_old_release_goes_on_after_a_rollback_that_was_killed_anywhere(house: House) -> None:
     kept = house.send("before")
-    lost = house.send("after", *house.new)
+    lost = house.send("after", *NEXT_RELEASE)
     assert not house.schema_is_old()
     for lose in ("0", "2"):
         said = house.refused("db", "rollback", "--lose", lose)
@@ -161,7 +135,7 @@ def test_the_old_release_goes_on_after_a_rollback_that_was_killed_anywhere(house
         assert kept not in said
         assert "replies sent: " in said
         assert "--lose 1 " in said
-    with running(house.environment, "up", before=house.new):
+    with running(house.environment, *NEXT_RELEASE, "up"):
         assert "processes are connected" in house.refused("db", "rollback", "--lose", "1")
     for point in ("rollback_begun", "rollback_unpacked", "rollback_kept"):
         ended = house.new_release("db", "rollback", "--lose", "1", SWITCHBOARD_CRASH_AT=point)
@@ -176,7 +150,7 @@ def test_the_old_release_goes_on_after_a_rollback_that_was_killed_anywhere(house
     house.send("again")
     restored = house.new_release("db", "restore", str(house.backups / newer), "--force")
     assert restored.returncode == 0, restored.stderr
-    with running(house.environment, "up", before=house.new) as server:
+    with running(house.environment, *NEXT_RELEASE, "up") as server:
         assert told(server.environment, "messages", "show", lost)["request_id"] == lost
 
 
@@ -204,7 +178,7 @@ def test_an_upgrade_is_tried_before_it_is_made(house: House) -> None:
         assert house.done("upgrade", "--check")["trial"]["kind"] == "none"
     assert house.schema_is_old()
     assert house.files() == set()
-    failing = house.new_release("upgrade", "--check", NEW_RELEASE_SQL="alter table nowhere add column x text")
+    failing = house.new_release("upgrade", "--check", NEXT_RELEASE_SQL="alter table nowhere add column x text")
     assert (failing.returncode, json.loads(failing.stdout)["good"]) == (1, False)
     house.done("upgrade")
     assert switchboard(house.environment, "upgrade", "--check").returncode == 1, "as for a start of the old release"
@@ -225,7 +199,7 @@ def test_an_upgrade_is_tried_before_it_is_made(house: House) -> None:
 def test_a_running_house_is_tried_in_a_copy(house: House, place: Path) -> None:
     env = {**house.environment, "SWITCHBOARD_DATA_DIR": str(place / "data")}
     del env["SWITCHBOARD_DATABASE_URL"]
-    own = House(env, house.new, place / "data/backups")
+    own = House(env, place / "data/backups")
     with running(env, "up") as server:
         kept = told(server.environment, "send", "before")["request_id"]
         killed = own.new_release("upgrade", "--check", SWITCHBOARD_CRASH_AT="trial_begun")
@@ -242,7 +216,7 @@ def test_what_was_withdrawn_since_the_backup_stays_withdrawn(house: House) -> No
     with running(house.environment, "up") as server:
         told(server.environment, "tokens", "create", "lent", "--role", "metrics")
         told(server.environment, "pairing", "allow", "telegram/bot:123456", "41")
-    with running(house.environment, "up", before=house.new) as server:
+    with running(house.environment, *NEXT_RELEASE, "up") as server:
         told(server.environment, "tokens", "revoke", "lent")
         [contact] = told(server.environment, "pairing", "list")["contacts"]
         told(server.environment, "pairing", "revoke", contact["contact_id"])

@@ -10,7 +10,6 @@ import asyncio
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,9 +27,9 @@ from switchboard.store.checkup import schema_facts, server_facts
 from switchboard.store.database import Database
 from switchboard.store.migrate import known_schema
 from tests.houses import ANSWERED, MODEL, OPEN, RELEASES
-from tests.integration.test_upgrade import NEW_RELEASE
-from tests.processes import DEADLINE, EXECUTABLE, running
+from tests.next_release import NEXT_RELEASE
 from tests.processes import environment as environment_of
+from tests.processes import running, switchboard
 
 UP: Final = ("migration_begun", "migration_dumped", "migration_backed_up", "migration_pruned", "migration_done")
 BACK: Final = ("rollback_begun", "rollback_unpacked", "rollback_counted", "rollback_kept", "rollback_done")
@@ -47,7 +46,7 @@ Counts = Mapping[tuple[str, str], int]
 
 @dataclass(frozen=True)
 class OldHouse:
-    """A database as a release left it, and the command of a release that changes its tables."""
+    """A database as a release left it, and the words that make a command one of a release that changes its tables."""
 
     url: str
     environment: Mapping[str, str]
@@ -55,15 +54,7 @@ class OldHouse:
     schema: int
 
     def run(self, *arguments: str, crash_at: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*self.newer, *arguments, "--json"],
-            env={**self.environment, "SWITCHBOARD_CRASH_AT": crash_at},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=DEADLINE,
-        )
+        return switchboard({**self.environment, "SWITCHBOARD_CRASH_AT": crash_at}, *self.newer, *arguments, "--json")
 
     @asynccontextmanager
     async def database(self) -> AsyncIterator[Database]:
@@ -82,7 +73,7 @@ class OldHouse:
             return (await schema_facts(database)).migration > self.schema
 
     async def answer_what_is_open(self) -> None:
-        with running(self.environment, "up", before=self.newer[:-1]) as server:
+        with running(self.environment, *self.newer, "up") as server:
             async with self.database() as database:
                 while (await audit_books(database)).targets.in_flight:
                     assert server.process.poll() is None, server.said
@@ -102,9 +93,7 @@ async def house(request: pytest.FixtureRequest, empty_database_url: str, tmp_pat
     await replace_schemas(tools, empty_database_url, drops_of(["switchboard"]), (script,))
     schema = (await schema_facts(database)).migration
     await database.close()
-    program = tmp_path / "newer.py"
-    program.write_text(NEW_RELEASE)
-    newer = (EXECUTABLE,) if known_schema() > schema else (sys.executable, str(program), EXECUTABLE)
+    newer = () if known_schema() > schema else NEXT_RELEASE
     given = {"DATABASE_URL": empty_database_url, "TEAMS_DIR": str(examples() / "teams"), "MODELS": json.dumps([MODEL])}
     return OldHouse(empty_database_url, environment_of(tmp_path / "data", LOG_LEVEL="error", **given), newer, schema)
 
