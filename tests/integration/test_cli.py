@@ -544,19 +544,19 @@ def test_doctor_finds_nothing_wrong(cli: Cli) -> None:
 def test_doctor_tells_of_dead_letters_that_nobody_hears_of(
     cli: Cli, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = [f for f in cli.json("doctor", code=1)["findings"] if f["name"] == "System4"]
+    found = [f for f in cli.json("doctor", code=1)["findings"] if f["name"] == "notices"]
     [silent] = found
     assert silent["status"] == "warning"
-    assert silent["detail"].endswith("only files dead letters and notifies nobody")
+    assert "nobody is told of messages that cannot be delivered" in silent["detail"]
     monkeypatch.setenv("PAGER_SECRET", "canary-secret")
     monkeypatch.setenv("SWITCHBOARD_DEAD_LETTERS__TELL", '{"url": "https://x.example", "secret_env": "PAGER_SECRET"}')
-    assert "System4" not in {f["name"] for f in cli.json("doctor", code=1)["findings"]}
+    assert "notices" not in {f["name"] for f in cli.json("doctor", code=1)["findings"]}
     _execute(server.environment, "update switchboard.member set active = false where number = 4")
     try:
-        [without] = [f for f in cli.json("doctor", code=1)["findings"] if f["name"] == "System4"]
+        [without] = [f for f in cli.json("doctor", code=1)["findings"] if f["name"] == "notices"]
     finally:
         _execute(server.environment, "update switchboard.member set active = true where number = 4")
-    assert (without["status"], "no System4: nobody is notified" in without["detail"]) == ("warning", True)
+    assert (without["status"], "has no member that is told" in without["detail"]) == ("warning", True)
 
 
 def test_doctor_finds_what_is_broken(cli: Cli, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from switchboard.store.database import Database
 from switchboard.store.models import mcp_tools
 from switchboard.store.models.mcp_tools import KeptTool
 from switchboard.store.people import audit
-from switchboard.store.rules import teams
+from switchboard.store.rules.teams import TeamsOnce
 from switchboard.tools.mcp_server import tools_of
 from switchboard.tools.mcp_spec import ALL, DeclaredTool, ServerSpec
 from switchboard.transport.mcp_call import ServerFailure
@@ -119,12 +119,11 @@ async def looked_at(database: Database, spec: ServerSpec) -> McpServerCheck:
     return McpServerCheck(spec.name, None, len(listed), size, tuple(sorted(waiting)), wrong)
 
 
-async def check_servers(database: Database, specs: Sequence[ServerSpec]) -> list[CheckResult]:
+async def check_servers(database: Database, specs: Sequence[ServerSpec], teams: TeamsOnce) -> list[CheckResult]:
     """Start each once, here; workers may find them different elsewhere."""
     if not specs:
         return []
-    async with teams.open_rules(database) as stored:
-        nobody = list(unknown_names(specs, stored.teams))
+    nobody = list(unknown_names(specs, await teams.read()))
     found = [error("MCP servers", one, "correct it in [[mcp_servers]], and restart") for one in nobody[:MOST]]
     looks = await asyncio.gather(*(looked_at(database, spec) for spec in specs))
     found += [finding for look in looks for finding in _server_findings(look)]

@@ -20,6 +20,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import IO, Final
 
@@ -101,6 +102,7 @@ class ProgramExit(Struct, frozen=True):
         return self.output.decode("utf-8", "replace")
 
 
+@cache
 def death_guard() -> tuple[str, ...]:
     """The prefix of a command that makes the kernel kill it when the worker dies; empty if unavailable.
 

@@ -13,14 +13,13 @@ from switchboard.ports.checks import MOST, CheckResult, warning
 from switchboard.store.database import Database
 from switchboard.store.models import usage as model_usage
 from switchboard.store.models.usage import Cooldown, LearnedContext, RefusedKey
-from switchboard.store.rules import teams
+from switchboard.store.rules.teams import TeamsOnce
 
 
-async def check_models_in_use(database: Database, settings: Settings) -> list[CheckResult]:
+async def check_models_in_use(database: Database, settings: Settings, teams: TeamsOnce) -> list[CheckResult]:
     """Teams that would ask a model but cannot, daily caps, models in cooldown."""
     found = []
-    async with teams.open_rules(database) as stored:
-        asking = [team.team_id for team in stored.teams if team.classify]
+    asking = [team.team_id for team in await teams.read() if team.classify]
     if asking and not settings.classify.models:
         detail = f"{', '.join(asking[:MOST])}: these teams use a model, but none is configured"
         found.append(warning("classification", detail, "name models in classify.models, see docs/models.md"))

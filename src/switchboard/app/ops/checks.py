@@ -39,6 +39,7 @@ from switchboard.store.checks.server import check_partitions, check_schema, chec
 from switchboard.store.checks.traces import check_traces
 from switchboard.store.checks.work import check_erased_files, check_maintenance, check_processes, check_waiting
 from switchboard.store.database import Database
+from switchboard.store.rules.teams import TeamsOnce
 from switchboard.tools.checks import check_search
 
 
@@ -66,13 +67,13 @@ async def findings_of_server(database: Database, settings: Settings) -> list[Che
 
 def installation_checks(database: Database, settings: Settings, *books: Check) -> tuple[Check, ...]:
     """What a database with the schema of this release is asked, and how its `books` are checked."""
-    paused = paused_endpoints(settings.channels_dir, read_ours)
+    paused, teams = paused_endpoints(settings.channels_dir, read_ours), TeamsOnce(database)
     return (
         partial(check_partitions, database),
         partial(check_stored_teams, database, settings),
-        partial(check_models_in_use, database, settings),
-        partial(check_servers, database, settings.servers),
-        partial(check_modules, database, settings),
+        partial(check_models_in_use, database, settings, teams),
+        partial(check_servers, database, settings.servers, teams),
+        partial(check_modules, database, settings, teams),
         partial(check_search, settings.search),
         partial(check_embedder, database, settings),
         partial(check_consolidation, database),
@@ -84,7 +85,7 @@ def installation_checks(database: Database, settings: Settings, *books: Check) -
         partial(check_chores, database),
         partial(check_erased_files, database),
         partial(check_notify, database, settings.notify),
-        partial(check_engines, database, settings),
+        partial(check_engines, database, settings, teams),
         *books,
         partial(check_balancing, database),
         partial(check_waiting, database),

@@ -7,7 +7,7 @@ Nothing is called or written. Next: the engines in `agents`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -93,10 +93,12 @@ def stored_files(settings: Settings, database: Database) -> StoredFiles:
     )
 
 
-def load_engines(context: EngineContext) -> dict[str, Engine]:
-    """Every installed engine, by the name of its entry point in `switchboard.engines`."""
+def load_engines(context: EngineContext, only: Collection[str] | None = None) -> dict[str, Engine]:
+    """Every installed engine, or `only` those, by the name of its entry point in `switchboard.engines`."""
     engines: dict[str, Engine] = {}
     for entry in plug_ins(ENGINES):
+        if only is not None and entry.name not in only:
+            continue
         try:
             open_engine: OpenEngine = entry.load()
             engines[entry.name] = open_engine(context)

@@ -46,7 +46,7 @@ def check_package() -> CheckResult:
 def _has_files_of_ours(one: Distribution) -> bool:
     """By the list of its files as it stands: to read those of all distributions as paths takes a second."""
     said = one.read_text("RECORD") or one.read_text("installed-files.txt") or ""
-    return any(line.startswith("switchboard/") for line in said.splitlines())
+    return said.startswith("switchboard/") or "\nswitchboard/" in said
 
 
 def check_settings() -> CheckResult:

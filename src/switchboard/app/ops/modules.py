@@ -58,7 +58,7 @@ from switchboard.store.models.module_quarantine import StoredQuarantine
 from switchboard.store.modules.chores import ChoreTable, overdue_chores
 from switchboard.store.modules.opening import ModuleRooms
 from switchboard.store.people import audit
-from switchboard.store.rules import teams
+from switchboard.store.rules.teams import TeamsOnce
 from switchboard.tasks import cancel_tasks
 
 _LOOK_S: Final = 10.0
@@ -161,10 +161,9 @@ async def release_module(database: Database, caller: Principal, name: str) -> No
         await audit.append(one, caller.name, "module:released", {"module": name})
 
 
-async def check_modules(database: Database, settings: Settings) -> list[CheckResult]:
+async def check_modules(database: Database, settings: Settings, teams: TeamsOnce) -> list[CheckResult]:
     """What is wrong with the modules that butlers have: their tables, and why workers do without them."""
-    async with teams.open_rules(database) as stored:
-        members = [member for team in stored.teams for member in team.members]
+    members = [member for team in await teams.read() for member in team.members]
     names = modules_in_use(members)
     if not names:
         return []

@@ -24,10 +24,13 @@ from switchboard.store.rules import teams
 from switchboard.transport.plug_ins import plug_ins
 
 _UNHEARD: Final[Mapping[LintCode, tuple[str, str]]] = {
-    "no_handler": ("no System4: nobody is notified of dead letters", "add a member System4/… to the team file"),
+    "no_handler": (
+        "the team has no member that is told of messages that cannot be delivered",
+        "add a member System4/… to the team file",
+    ),
     "silent_handler": (
-        "the System4 only files dead letters and notifies nobody",
-        "set notify (a chat) or dead_letters.tell (a webhook), see docs/operations.md",
+        "nobody is told of messages that cannot be delivered, only a list is kept: switchboard dlq list",
+        "to be told, name a chat in `notify` or a webhook in `dead_letters.tell`, see docs/operations.md",
     ),
 }
 
@@ -61,10 +64,12 @@ async def check_stored_teams(database: Database, settings: Settings) -> list[Che
     remedy = "fix the team files (teams_dir) or the rule named"
     if problems:
         return [error("teams", problem, remedy) for problem in problems[:MOST]]
-    persons = (await people.load(database)).persons
     counted = f"{count_of(len(stored.teams), 'team')}, {count_of(rules, 'rule')}"
     good = ok("teams", f"{counted}; version {stored.version} of the rules")
-    return [good, *_find_unheard(stored.teams, settings), *_find_wrong_owners(stored.teams, channels, persons)]
+    owners = [*_named_owners(stored.teams)]
+    named = any(owner.startswith("person:") for _, owner in owners)
+    persons = (await people.load(database)).persons if named else ()
+    return [good, *_find_unheard(stored.teams, settings), *_find_wrong_owners(owners, channels, persons)]
 
 
 def _find_unheard(found: Iterable[Team], settings: Settings) -> Iterator[CheckResult]:
@@ -72,17 +77,25 @@ def _find_unheard(found: Iterable[Team], settings: Settings) -> Iterator[CheckRe
     unheard = list(lint_handlers(found, told=settings.dead_letters.tell is not None or bool(settings.notify)))
     for code, (what, remedy) in _UNHEARD.items():
         if named := [one.team_id for one in unheard if one.code == code]:
-            yield warning("System4", f"{', '.join(named[:MOST])}: {what}", remedy)
+            yield warning("notices", f"{', '.join(named[:MOST])}: {what}", remedy)
 
 
-def _find_wrong_owners(found: Iterable[Team], channels: Channels, persons: Collection[str]) -> Iterator[CheckResult]:
-    """Owners in team files who can never be the sender of a message."""
+def _named_owners(found: Iterable[Team]) -> Iterator[tuple[str, str]]:
+    """The butlers that have owners, and each of these as in the team file."""
     for member in (member for team in found for member in team.members if member.active):
         named = member.options.get("owners")
         for owner in named if isinstance(named, list) else ():
-            if why := _why_nobody(str(owner), channels, persons):
-                remedy = "correct `owners` in the team file: until then that person gets no tools"
-                yield warning("owners", f"{member.system_id}: {owner!r} is nobody: {why}", remedy)
+            yield member.system_id, str(owner)
+
+
+def _find_wrong_owners(
+    owners: Iterable[tuple[str, str]], channels: Channels, persons: Collection[str]
+) -> Iterator[CheckResult]:
+    """Owners who can never be the sender of a message."""
+    for system_id, owner in owners:
+        if why := _why_nobody(owner, channels, persons):
+            remedy = "correct `owners` in the team file: until then that person gets no tools"
+            yield warning("owners", f"{system_id}: {owner!r} is nobody: {why}", remedy)
 
 
 def _why_nobody(named: str, channels: Channels, persons: Collection[str]) -> str | None:

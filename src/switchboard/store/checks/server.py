@@ -26,7 +26,7 @@ async def check_server(database: Database) -> list[CheckResult]:
         remedy = "; ".join(f"alter system set {name} = on" for name in off) + "; then reload PostgreSQL"
         found.append(error("durability", f"{', '.join(off)} off: a crash may lose what was acknowledged", remedy))
     else:
-        found.append(ok("durability", "fsync, synchronous_commit and full_page_writes are on"))
+        found.append(ok("durability", "a crash loses nothing: fsync, synchronous_commit and full_page_writes are on"))
     skew = (await DatabaseClock().measure(database)).total_seconds()
     if abs(skew) > MAX_SKEW:
         found.append(error("clock", f"the database's clock differs by {skew:+.1f} s", "synchronise both with NTP"))
@@ -38,17 +38,19 @@ async def check_server(database: Database) -> list[CheckResult]:
 async def check_schema(database: Database) -> CheckResult:
     at, newest = (await schema_facts(database)).migration, migrations()[-1].number
     if at == newest:
-        return ok("schema", f"version {at}")
+        return ok("schema", f"version {at} of the tables, as this release needs")
     if at > newest:
-        return error("schema", f"version {at}, this release knows only {newest}", "install the newer release")
-    return error("schema", f"version {at}, this release needs {newest}", "switchboard db migrate")
+        return error(
+            "schema", f"version {at} of the tables: this release knows only {newest}", "install the newer release"
+        )
+    return error("schema", f"version {at} of the tables: this release needs {newest}", "switchboard db migrate")
 
 
 async def check_partitions(database: Database) -> list[CheckResult]:
     """Without the partition of its month, a message is refused: fewer than one month ahead is an alarm."""
     missing = await partitions.missing_partitions(database)
     if not missing:
-        return [ok("partitions", "for at least one month ahead")]
+        return [ok("partitions", "tables are there for messages of at least one more month")]
     some = ", ".join(missing[:MOST])
     return [
         error(

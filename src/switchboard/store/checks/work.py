@@ -25,7 +25,8 @@ _UNSENT: Final[Mapping[str, str]] = {
 
 
 async def check_processes(database: Database) -> list[CheckResult]:
-    workers, servers = [await processes.list_processes(database, role) for role in ("worker", "server")]
+    registered = await processes.list_processes(database)
+    workers, servers = [[one for one in registered if one.role == role] for role in ("worker", "server")]
     lost = "none is alive: messages are accepted, but not answered"
     return [
         _live_finding(workers, error("workers", lost, "switchboard up, or switchboard work")),

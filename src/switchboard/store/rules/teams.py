@@ -46,6 +46,21 @@ async def open_rules(database: Database) -> AsyncIterator[StoredRules]:
         yield StoredRules(version, await _teams(connection), in_pieces(connection, "teams.rules"))
 
 
+class TeamsOnce:
+    """The teams as they are when the first of several looks at them, such as the checks of doctor."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._found: tuple[Team, ...] | None = None
+
+    async def read(self) -> tuple[Team, ...]:
+        """All, with their members and without their rules."""
+        if self._found is None:
+            async with open_rules(self._database) as stored:
+                self._found = stored.teams
+        return self._found
+
+
 async def load_with_rules_of(database: Database, team_ids: Collection[TeamId]) -> RuleSet:
     """All teams and members, and the rules of some teams, as one consistent version."""
     async with database.snapshot() as connection:

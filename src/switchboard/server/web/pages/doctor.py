@@ -18,9 +18,10 @@ _RANKS: Final = {"error": 0, "warning": 1, "ok": 2}
 async def show_doctor(visit: Visit) -> Response:
     """What is wrong first. Checks of the machine are those of this server's process."""
     runtime = visit.services.runtime
-    found = await asyncio.to_thread(check_machine, runtime.settings)
-    found += await look_at_database(runtime.database, runtime.settings)
-    found.sort(key=lambda one: _RANKS[one.status])
+    machine, database = await asyncio.gather(
+        asyncio.to_thread(check_machine, runtime.settings), look_at_database(runtime.database, runtime.settings)
+    )
+    found = sorted([*machine, *database], key=lambda one: _RANKS[one.status])
     return visit.page("doctor.html", findings=found, wrong=[one for one in found if one.status != "ok"])
 
 
