@@ -1,7 +1,9 @@
 """How long the pages take among many messages: the first byte of each page and filter, also where nothing is found.
 
 `python -m tests.web_speed --messages 100000` prints milliseconds, and how many times as long as `/health` takes. With
-`--place DIRECTORY` the messages stay there for the next run. They are those of `switchboard bench grow`.
+`--place DIRECTORY` the messages stay there for the next run. They are those of `switchboard bench grow`. With
+`--beside DIRECTORY`, in which a run has left fewer or more, each page is asked of both in turn, so that what else the
+machine does meets both alike, and the ratio of the two is printed.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from statistics import quantiles
+from statistics import median, quantiles
 from time import perf_counter
 from typing import Final
 from urllib.parse import quote
@@ -120,6 +122,30 @@ async def time_paths(http: httpx2.AsyncClient, wanted: Sequence[str], rounds: in
     return times
 
 
+async def compare(place: Path, beside: Path, rounds: int) -> None:
+    """Measure two places that are filled side by side, print."""
+    set_up_logs("error")
+    async with AsyncExitStack() as stack:
+        asked: list[tuple[httpx2.AsyncClient, list[str]]] = []
+        for one in (beside, place):
+            runtime, switchboard = await stack.enter_async_context(filled(one, 1))
+            http = await stack.enter_async_context(signed_in(switchboard))
+            asked.append((http, [BASELINE, *await paths(runtime)]))
+        names = asked[0][1]
+        times: list[tuple[list[float], list[float]]] = [([], []) for _ in names]
+        for _ in range(rounds):
+            for number, both in enumerate(times):
+                for (http, wanted), found in zip(asked, both, strict=True):
+                    path = wanted[number]
+                    found.extend((await time_paths(http, [path], 1))[path])
+    bases = [median(one) for one in times[0]]
+    sys.stdout.write(f"{'beside ms':>10} {'ms':>8} {'ratio':>6} {'ratio':>6} {'of both':>8}  page\n")
+    for name, both in zip(names, times, strict=True):
+        few, many = (median(one) for one in both)
+        ratios = f"{few / bases[0]:6.1f} {many / bases[1]:6.1f} {many / few:8.2f}"
+        sys.stdout.write(f"{few:10.1f} {many:8.1f} {ratios}  {name}\n")
+
+
 async def main(messages: int, rounds: int, place: Path) -> None:
     """Fill, measure, print."""
     set_up_logs("error")
@@ -137,10 +163,14 @@ if __name__ == "__main__":
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--place", type=Path)
+    parser.add_argument("--beside", type=Path)
     given = parser.parse_args()
     with lab.home() as home:
         if given.place is not None:
             given.place.mkdir(exist_ok=True)
             given.place.chmod(0o711)
             shutil.copytree(home / "teams", given.place / "teams", dirs_exist_ok=True)
-        asyncio.run(main(given.messages, given.rounds, given.place or home))
+        if given.beside is not None:
+            asyncio.run(compare(given.place, given.beside, given.rounds))
+        else:
+            asyncio.run(main(given.messages, given.rounds, given.place or home))
