@@ -38,6 +38,8 @@ class FilledForm(Struct, frozen=True):
     """Whether it leaves no row in the audit, as the thing itself says who did it."""
     intends: bool = False
     """Whether its row in the audit comes first, so that what is killed before it is done has another one each time."""
+    pieces: bool = False
+    """Whether it does several things, each by itself."""
 
     @property
     def name(self) -> str:
@@ -107,7 +109,7 @@ FORMS: Final = (
     FilledForm(f"{_PHONE}/test", _PHONE, views=True, reason=False),
     _reasoned(f"{_PHONE}/pause", _PHONE, intends=True),
     FilledForm(f"{_PHONE}/resume", _PHONE, {"reason": WHY}, (_reasoned(f"{_PHONE}/pause", _PHONE),), intends=True),
-    _reasoned(f"{_PHONE}/remove", _PHONE, intends=True),
+    FilledForm(f"{_PHONE}/remove", _PHONE, {"reason": WHY}, intends=True, pieces=True),
     FilledForm(f"{_PHONE}/code", _PHONE, views=True, reason=False),
     FilledForm(
         "/connections/accounts/listed/allow",
@@ -123,8 +125,16 @@ FORMS: Final = (
         {"reason": WHY},
         (_reasoned("/strangers/{stranger}/approve", "/strangers/{stranger}"),),
     ),
-    _reasoned("/dead-letters/many", "/dead-letters/many?channel=webhook&action=reroute&to=System1/post", intends=True),
-    _reasoned("/dead-letters/many", "/dead-letters/many?channel=webhook&action=handle", intends=True),
+    *(
+        FilledForm(
+            "/dead-letters/many",
+            f"/dead-letters/many?channel=webhook&action={action}",
+            {"reason": WHY, "action": action.partition("&")[0]},
+            intends=True,
+            pieces=True,
+        )
+        for action in ("handle", "reroute&to=System1/post")
+    ),
     _reasoned(f"{_LETTER}/reroute", _LETTER, to="System1/post"),
     FilledForm(f"{_LETTER}/handle", _LETTER, {"resolution": WHY}),
     _shown_by(FilledForm("/rules/new", "/rules/new?team=root", _NEW_RULE), path="/rules/new"),

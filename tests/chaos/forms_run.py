@@ -20,7 +20,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,6 +58,7 @@ select count(*) from pg_stat_activity
 where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'"""
 _LOOKED: Final = re.compile('^switchboard.audit .*"action": "memory:read"')
 """Looking at memory is on the record each time, also on the way to a form."""
+_READ: Final = re.compile(r"home/(switchboard\.toml|channels\.d/[^.]+\.(toml|paused)) ")
 _UNWATCHED: Final = {"switchboard.installed_functions", "switchboard.process"}
 _WITHIN_S: Final = 30.0
 
@@ -165,10 +166,12 @@ class FormVerdict:
 
     def judge(self, played: Played) -> list[str]:
         """What went wrong, as the report counts it."""
-        found = {self._compare(played.before, [self._never, self._once])}
-        found |= {
-            "lost" if self._bare(played.after) == self._bare(self._never) else self._compare(played.after, self._often)
-        }
+        found = {self._compare(played.before, [self._never, self._once], _in_force)}
+        if self._form.pieces:
+            changed = played.before != self._never
+            found = {"unrecorded" if changed and not self._is_recorded(played.before) else ""}
+        lost = self._bare(played.after) == self._bare(self._never)
+        found.add("lost" if lost else self._compare(played.after, self._often, _all_of))
         if not self._form.views and not self._is_recorded(played.after):
             found.add("unrecorded")
         refused = played.answer.refused
@@ -177,11 +180,13 @@ class FormVerdict:
             found.add("puzzling")
         return sorted(found - {""})
 
-    def _compare(self, state: State, allowed: Sequence[State]) -> str:
-        """What is wrong with a state, if it is none of these."""
-        if self._bare(state) not in map(self._bare, allowed):
-            return "half" if self._bare(self._once) - self._bare(state) else "doubled"
-        if state in allowed or (self._form.intends and (state == self._never or self._is_recorded(state))):
+    def _compare(self, state: State, allowed: Sequence[State], part: Callable[[State], State]) -> str:
+        """What is wrong with this part of a state, if it is none of these."""
+        bare, once = part(self._bare(state)), part(self._bare(self._once))
+        if bare not in [part(self._bare(one)) for one in allowed]:
+            return "half" if once - bare else "doubled"
+        undone = bare == part(self._bare(self._never))
+        if state in allowed or (self._form.intends and (undone or self._is_recorded(state))):
             return ""
         return "unrecorded" if self._once - state else "doubled"
 
@@ -189,7 +194,8 @@ class FormVerdict:
         """Without what is only on the record, for forms that change something."""
         if self._form.views:
             return state
-        return Counter({row: number for row, number in state.items() if not row.startswith("switchboard.audit ")})
+        unseen = ("switchboard.audit ", "switchboard.pairing_code ") if self._form.intends else ("switchboard.audit ",)
+        return Counter({row: number for row, number in state.items() if not row.startswith(unseen)})
 
     def _tells(self, refused: str) -> bool:
         return bool(self._form.told) and self._form.told in refused
@@ -389,6 +395,16 @@ class FormRound:
         known = set(self._ids.values())
         text = _UUID.sub(lambda found: found[0] if found[0] in known else "ID", text)
         return _BYTES.sub("BYTES", _TIME.sub("TIME", text)).replace(str(self._place), "PLACE")
+
+
+def _all_of(state: State) -> State:
+    return state
+
+
+def _in_force(state: State) -> State:
+    """Without files that nobody reads: what is left of something that was begun."""
+    left = {row for row in state if row.startswith("home/") and not _READ.match(row)}
+    return Counter({row: number for row, number in state.items() if row not in left})
 
 
 async def _alone(database: asyncpg.Connection) -> None:

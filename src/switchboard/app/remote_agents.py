@@ -186,8 +186,8 @@ class RemoteAgentService:
         barred = (caller.name, reason) if done == "quarantined" else (None, None)
         detail = {"system_id": system_id, "reason": reason}
         async with self._database.transaction() as one:
-            await store.quarantine(one, known.member.system_id, *barred)
-            await audit.append(one, caller.name, f"agent:{done}", detail)
+            if await store.quarantine(one, known.member.system_id, *barred):
+                await audit.append(one, caller.name, f"agent:{done}", detail)
         self._runtime.notifier.notify(RULES)
         return await self._standing_of(known.member.system_id)
 

@@ -83,6 +83,8 @@ def write_account(
     kept = {name: file.with_name(f"{file.stem}.{name}") for name, one in secrets.items() if one.env is None}
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for left in _drafts_of(file):
+            left.unlink(missing_ok=True)
         for name, place in kept.items():
             write_private(place, secrets[name].value + "\n")
         write_private(file, _account_file_text(account, secrets, kept, strangers))
@@ -132,4 +134,9 @@ def _files_of(settings: Settings, file: Path) -> list[Path]:
     except ConfigurationError:
         secrets = []
     mine = [one for one in secrets if one.name.startswith(f"{file.stem}.")]
-    return [*mine, token_file(settings, file.stem), pause_file(file), file]
+    return [*_drafts_of(file), *mine, token_file(settings, file.stem), pause_file(file), file]
+
+
+def _drafts_of(file: Path) -> list[Path]:
+    """What `write_private` was killed at, secrets among them."""
+    return [*file.parent.glob(f".{file.stem}.*")]

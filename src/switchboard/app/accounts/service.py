@@ -209,8 +209,11 @@ class ChannelAccounts:
     async def add(self, caller: Principal, wanted: NewChannelAccount) -> AddedAccount:
         """Sign in, write the files of the account, and make a code for who added it.
 
-        Raises InvalidInput, Conflict, Unavailable; then nothing was written. No error holds a secret.
+        One that is there with the same secrets is added: this came twice. Raises InvalidInput, Conflict, Unavailable;
+        then nothing was written. No error holds a secret.
         """
+        if (there := await asyncio.to_thread(self._find_added, wanted)) is not None:
+            return there
         asked = await asyncio.to_thread(self._read_wanted, wanted)
         if wanted.owner_of is not None:
             self._pairing.find_butler(wanted.owner_of)
@@ -219,10 +222,12 @@ class ChannelAccounts:
         async with self._keeping:
             await self._require_free(tried)
             await asyncio.to_thread(self._require_new, tried)
+            channel, endpoint = split_account(tried.endpoint)
+            code = None
             async with self._recorded(caller, "added", detail):
+                if asked.policy == "pair":
+                    code = await self._pairing.code(caller, channel, endpoint, wanted.owner_of)
                 await self._in_thread(lambda: keep_account(tried))
-        channel, endpoint = split_account(tried.endpoint)
-        by_code = asked.policy == "pair"
         return AddedAccount(
             name=wanted.name,
             channel=channel,
@@ -232,7 +237,26 @@ class ChannelAccounts:
             connects=asked.manifest.connects,
             hook_url=tried.hook_url,
             to_do=tried.to_do,
-            pairing=await self._pairing.code(caller, channel, endpoint, wanted.owner_of) if by_code else None,
+            pairing=code,
+        )
+
+    def _find_added(self, wanted: NewChannelAccount) -> AddedAccount | None:
+        """The account, if it is there just so."""
+        there = self._read_or_none(wanted.name) if wanted.name in account_names(self._settings) else None
+        given = {name: value.strip() for name, value in wanted.secrets.items() if value.strip()}
+        if there is None or (there.manifest.name, there.account.secrets) != (wanted.channel, given):
+            return None
+        endpoint = there.endpoint or ""
+        return AddedAccount(
+            name=wanted.name,
+            channel=there.manifest.channel,
+            endpoint=endpoint,
+            display_name=wanted.name,
+            strangers=wanted.strangers or there.manifest.strangers,
+            connects=there.manifest.connects,
+            hook_url=hook_url_of(there.manifest, there.account),
+            to_do=_describe_to_do(there, endpoint),
+            pairing=None,
         )
 
     async def check(self, caller: Principal, name: str) -> CheckedAccount:

@@ -183,7 +183,7 @@ class StoredRemoteAgents(Struct, frozen=True):
 
 
 async def quarantine(database: Database, system_id: SystemId, by: str | None, reason: str | None) -> bool:
-    """Quarantine it in the name of `by`, or (None) release it. False: no such remote butler."""
+    """Quarantine it in the name of `by`, or (None) release it. False: it is so already, or no remote butler."""
     return await database.change_rows(query("remote_agents.quarantine"), system_id, by, reason) == 1
 
 

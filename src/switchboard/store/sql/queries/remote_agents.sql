@@ -30,7 +30,8 @@ update member set last_seen_at = clock_timestamp()
 where system_id = $1 and (last_seen_at is null or last_seen_at < clock_timestamp() - interval '1 s');
 
 -- name: quarantine
-update member set quarantined_by = $2, quarantine_reason = $3 where system_id = $1 and engine = 'mcp';
+update member set quarantined_by = $2, quarantine_reason = $3 where system_id = $1 and engine = 'mcp'
+       and (quarantined_by, quarantine_reason) is distinct from ($2, $3);
 
 -- name: listen
 insert into listening default values
