@@ -337,7 +337,7 @@ async def test_what_was_decided_follows_a_group_or_a_person(
     database = server.lab.database
     await leased(server, "a")
     for identity, state in before.items():
-        added = await strangers.add(database, Contact("telegram", "bot:house", scope, identity), "boss")
+        added, _ = await strangers.add(database, Contact("telegram", "bot:house", scope, identity), "boss")
         await strangers.decide(database, added, state, "boss")
     for _ in range(2):
         await moves(server, "-5", "-100")

@@ -272,7 +272,7 @@ class ReplyService:
             raise _not_held(reply, lease)
         return state
 
-    async def resend(self, outbox_id: UUID, record: Callable[[Database], Awaitable[None]]) -> None:
+    async def resend(self, outbox_id: UUID, record: Callable[[Database], Awaitable[None]] | None = None) -> None:
         """Send a reply again that was not sent, or may not have been; `record` is called in the same transaction.
 
         Raises NotFound, Conflict.
@@ -283,7 +283,8 @@ class ReplyService:
                 raise Conflict(
                     f"reply {outbox_id} is {reply.state}; only uncertain, failed or dead ones are sent again"
                 )
-            await record(one)
+            if record is not None:
+                await record(one)
         self._notifier.notify(WORK)  # a worker posts it, if the endpoint has a callback
         self._notifier.notify(outbox_topic(pull_pool(reply.channel, reply.endpoint)))
 
