@@ -93,7 +93,7 @@ async def test_owners_by_a_code_stay_when_the_built_in_team_makes_room(
 ) -> None:
     await seed_teams(database, read_seed(None))
     ann = Contact("telegram", "bot:house", "person", "ann")
-    contact_id = await strangers.add(database, ann, "boss")
+    contact_id, _ = await strangers.add(database, ann, "boss")
     for kept in ("System1/memo", "System4/root"):
         await database.run("insert into contact_owner values ($1, $2, '2026-01-01')", contact_id, kept)
     files = root(systems=[butler(name) for name in butlers])
