@@ -224,7 +224,7 @@ class ChannelAccounts:
             await asyncio.to_thread(self._require_new, tried)
             channel, endpoint = split_account(tried.endpoint)
             code = None
-            async with self._recorded(caller, "added", detail):
+            async with self._record_change(caller, "added", detail):
                 if asked.policy == "pair":
                     code = await self._pairing.code(caller, channel, endpoint, wanted.owner_of)
                 await self._in_thread(lambda: keep_account(tried))
@@ -271,20 +271,20 @@ class ChannelAccounts:
         """Disconnect an account until it is resumed, over all restarts. Raises NotFound, Conflict."""
         file = await asyncio.to_thread(self._find_file, name)
         if not pause_file(file).exists():
-            async with self._recorded(caller, "paused", _detail_of(name, reason)):
+            async with self._record_change(caller, "paused", _detail_of(name, reason)):
                 await self._in_thread(lambda: pause_account(file))
 
     async def resume(self, caller: Principal, name: str, reason: str | None = None) -> None:
         """Let a paused account go on where it stopped. Raises NotFound, Conflict."""
         file = await asyncio.to_thread(self._find_file, name)
         if pause_file(file).exists():
-            async with self._recorded(caller, "resumed", _detail_of(name, reason)):
+            async with self._record_change(caller, "resumed", _detail_of(name, reason)):
                 await self._in_thread(lambda: resume_account(file))
 
     async def remove(self, caller: Principal, name: str, reason: str | None = None) -> None:
         """Take an account out of service, with its secret and its token. Raises NotFound, Conflict."""
         file = await asyncio.to_thread(self._find_file, name)
-        async with self._recorded(caller, "removed", _detail_of(name, reason)):
+        async with self._record_change(caller, "removed", _detail_of(name, reason)):
             try:
                 with paused_account(file):  # then its process ends by no accident, and no process takes a new token
                     async with lock_token(token_file(self._settings, name)):
@@ -295,7 +295,7 @@ class ChannelAccounts:
             await self._in_thread(lambda: remove_account_files(self._settings, file))
 
     @asynccontextmanager
-    async def _recorded(self, caller: Principal, done: str, detail: JsonObject) -> AsyncIterator[None]:
+    async def _record_change(self, caller: Principal, done: str, detail: JsonObject) -> AsyncIterator[None]:
         """Record a change of files before it is made: whatever is in force has its row, wherever this process dies.
 
         Of one that fails, another row says so.

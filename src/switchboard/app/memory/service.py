@@ -117,7 +117,7 @@ class MemoryService:
                 detail = {"fact_id": str(found.fact_id), "author": reader.person}
                 await self._record_in_audit(caller, "added", detail, database=one)
             if stated.shared:
-                await self._share(one, caller, found.fact_id, None)
+                await self._share_fact(one, caller, found.fact_id, None)
         return found if not stated.shared else replace(found, space="shared")
 
     async def _find_reader(self, stated: StatedByOperator) -> Reader:
@@ -175,9 +175,9 @@ class MemoryService:
     async def share(self, caller: Principal, fact_id: UUID, reason: str | None = None) -> None:
         """Make a fact visible to everyone who talks to the butler. Raises NotFound."""
         async with self._database.transaction() as one:
-            await self._share(one, caller, fact_id, reason)
+            await self._share_fact(one, caller, fact_id, reason)
 
-    async def _share(self, one: Database, caller: Principal, fact_id: UUID, reason: str | None) -> None:
+    async def _share_fact(self, one: Database, caller: Principal, fact_id: UUID, reason: str | None) -> None:
         found = await facts.get_fact(one, fact_id)
         if found is not None and found[0].space == "shared":
             return

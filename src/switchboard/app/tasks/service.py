@@ -87,7 +87,9 @@ class TaskService:
         stores, task = await self._find_task(task_id)
         async with self._database.transaction() as one:
             await _record_in_audit(one, caller, "cancelled", task_id, reason)
-            if not await ledger.cancel_task(stores.within(one)(ACCOUNT), task_id, _told("cancelled", caller, reason)):
+            if not await ledger.cancel_task(
+                stores.within(one)(ACCOUNT), task_id, _describe_order("cancelled", caller, reason)
+            ):
                 raise Conflict(f"the task is {task.state} already, and is not due again")
         return await self.show_ledger(task_id)
 
@@ -96,7 +98,9 @@ class TaskService:
         stores, task = await self._find_task(task_id)
         async with self._database.transaction() as one:
             await _record_in_audit(one, caller, "paused", task_id, reason)
-            if not await ledger.pause_active(stores.within(one)(ACCOUNT), task_id, _told("paused", caller, reason)):
+            if not await ledger.pause_active(
+                stores.within(one)(ACCOUNT), task_id, _describe_order("paused", caller, reason)
+            ):
                 raise Conflict(f"the task is {task.state} already, and is not due")
         return await self.show_ledger(task_id)
 
@@ -169,7 +173,7 @@ async def _record_in_audit(database: Database, caller: Principal, done: str, tas
     await audit.append(database, caller.name, f"tasks:{done}", detail)
 
 
-def _told(done: str, caller: Principal, reason: str | None) -> str:
+def _describe_order(done: str, caller: Principal, reason: str | None) -> str:
     return f"{done} by {caller.name}{f': {reason}' if reason else ''}"
 
 

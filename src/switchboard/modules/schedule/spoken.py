@@ -38,7 +38,7 @@ def read_wall(text: str, now: datetime) -> datetime:
         return _read_dated(text, dated)
     said = " ".join(text.lower().replace(",", " ").split()).removeprefix("on ")
     if (later := _LATER.fullmatch(said)) is not None:
-        minutes = _count(later[1]) * (60 if later[2].startswith("hour") else 1)
+        minutes = _read_number(later[1]) * (60 if later[2].startswith("hour") else 1)
         then = (now.astimezone(UTC) + timedelta(minutes=minutes)).astimezone(now.tzinfo)
         return then.replace(second=0, microsecond=0, tzinfo=None, fold=0)
     spoken = _SPOKEN.fullmatch(said)
@@ -59,7 +59,7 @@ def _read_dated(text: str, found: re.Match[str]) -> datetime:
     return wall
 
 
-def _count(text: str) -> int:
+def _read_number(text: str) -> int:
     return _COUNTS.get(text) or int(text)
 
 
@@ -78,7 +78,7 @@ def _time_of(text: str, spoken: re.Match[str]) -> time:
 
 def _day_of(text: str, spoken: re.Match[str], at: time, now: datetime) -> date:
     if spoken["unit"]:
-        return now.date() + timedelta(days=_count(spoken[1]) * (7 if spoken["unit"] == "week" else 1))
+        return now.date() + timedelta(days=_read_number(spoken[1]) * (7 if spoken["unit"] == "week" else 1))
     day = spoken["day"] or "today"
     if day in ("today", "tomorrow"):
         return now.date() + timedelta(days=day == "tomorrow")
