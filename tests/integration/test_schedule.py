@@ -426,7 +426,7 @@ async def test_a_call_that_is_repeated_makes_one_task(house: House) -> None:
 async def test_a_model_may_copy_the_zone_behind_the_time(house: House) -> None:
     assert (await house.call("schedule_at", time="2027-12-24 18:30 UTC", text=WATER)).ok
     refused = await house.call("schedule_at", time="2027-12-24 18:30 CET", text=WATER)
-    assert refused.text.endswith("write YYYY-MM-DD HH:MM.")  # no date that a small model could copy
+    assert refused.text.endswith("or YYYY-MM-DD HH:MM.")  # no date that a small model could copy
 
 
 async def test_the_result_shows_the_next_three_times(house: House) -> None:

@@ -204,7 +204,7 @@ def test_a_task_that_would_never_fire_is_refused(timing: TaskTiming, why: str) -
         ("next week 9:00", "no day with a time"),
         ("the 24th 18:30", "no day with a time"),
         ("2026-12-24", "no day with a time"),
-        ("someday 18:30", "names no day: write tonight"),
+        ("someday 18:30", "names no day: write it as"),
         ("today 25:30", "no time of day"),
         ("2026-12-24T18:30+01:00", "without an offset"),
         ("13pm", "no time of day"),

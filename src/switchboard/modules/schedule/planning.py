@@ -65,7 +65,7 @@ def first_due(timing: TaskTiming, now: datetime) -> Due:
     if at <= now:
         raise ValueError(
             f"{show_wall(timing.wall)} has passed: it is {show_wall(there)} in {timing.zone}. "
-            "Call it again with the time that they said, such as tonight, tomorrow 9:00 or a date and a time"
+            "Call it again with the time as they said it, or YYYY-MM-DD HH:MM"
         )
     return Due(at, timing.wall)
 

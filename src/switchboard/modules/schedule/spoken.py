@@ -26,7 +26,8 @@ _SPOKEN: Final = re.compile(
     rf" ?(?:(?:this |in the )?(?P<part>{'|'.join(_PARTS)}))?"
     r" ?(?:at )?(?:(?P<hour>\d\d?)(?::(?P<minute>\d\d)|(?= ?[ap]m))(?: ?(?P<half>[ap]m))?)?"
 )
-_FORM: Final = "write tonight, tomorrow 9:00, thursday 18:30, in 2 hours, or YYYY-MM-DD HH:MM without an offset"
+_FORM: Final = "write it as they said it, without an offset, or YYYY-MM-DD HH:MM"
+"""Without a time that a small model could copy."""
 
 
 def read_wall(text: str, now: datetime) -> datetime:

@@ -56,7 +56,7 @@ class _Refusal(Exception):
 async def schedule_at(  # noqa: PLR0913 - one parameter per argument of the tool
     schedule: OpenSchedule,
     time: Annotated[
-        str, "As they said it: tonight, tomorrow 9:00, in 2 hours, thursday 2026-12-03 18:30", Meta(max_length=60)
+        str, "The words for it in the message, or YYYY-MM-DD HH:MM, with a weekday they named", Meta(max_length=60)
     ],
     text: Text,
     scope: ToolScope,
