@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from switchboard.core.text.lenient import clean
 from switchboard.domain.llm import ChatMessage, OfferedTool, Request, ToolCall, ToolResult
 from switchboard.llm.bodies import in_form, local_chat
-from switchboard.llm.call_form import FormedAnswer, FormListener, TextReader, read_form
+from switchboard.llm.call_form import FormedAnswer, FormListener, TextReader, asked_in_form, read_form
 from switchboard.llm.spec import ModelSpec
 from switchboard.llm.speech import PLAIN
 
@@ -159,6 +159,19 @@ def test_the_tools_are_told_in_words_and_the_answer_has_a_schema() -> None:
     )
     assert [check.is_valid(one) for one in (*right, *wrong)] == [True] * 3 + [False] * 6
     assert "response_format" not in body(ASKED, schemas=False)
+
+
+def test_behind_results_stands_the_message_that_they_are_for() -> None:
+    asked = ChatMessage("user", "[2026-11-30 14:00 UTC, Ann]\n> Am I free?\n> If so, invite Ben.")
+    done = ChatMessage("user", results=(ToolResult("1", "free"),))
+    called = (ChatMessage("assistant", calls=(ToolCall("write_file", id="1"),)), done)
+    last = asked_in_form(Request((asked, *called), tools=(WRITE,)))[0].messages[-1].text
+    assert last.startswith("[result of write_file]\nfree\n\n[end of results]\n\nGo on with this message")
+    assert last.endswith(":\n> Am I free?\n> If so, invite Ben.")
+    none = asked_in_form(Request((asked, *called), tools=(WRITE,), no_calls=True))[0].messages[-1].text
+    assert none.endswith("(No calls are possible now: answer with `text`.)")
+    earlier = asked_in_form(Request((asked, *called, *called), tools=(WRITE,)))[0].messages
+    assert [one.text.count("> Am I free?") for one in earlier] == [1, 0, 0, 0, 1]
 
 
 def test_earlier_calls_and_results_share_a_form_that_no_result_imitates() -> None:

@@ -44,6 +44,12 @@ Only calls do anything: never claim in `text` what no call has done. The tools, 
 """Worded so that a model of 1.5 billion parameters most surely decides as it should between the two; see 0133."""
 _TEXT_FORM: Final = 'You answer with one JSON object and nothing else: {"text": "…"}, what the person is told.'
 _NO_CALLS: Final = "(No calls are possible now: answer with `text`.)"
+_GO_ON: Final = (
+    "Go on with this message, with the call that it needs next; if it needs none, say in `text` what came of it:\n"
+)
+"""Behind the last results. Without it, small models answered with the example of the form, or with a promise."""
+_MOST_ASKED: Final = 1000
+"""Characters of the message that are told once more."""
 
 
 # What is asked -------------------------------------------------------------------------------------------------------
@@ -61,10 +67,19 @@ def asked_in_form(request: Request) -> tuple[Request, JsonObject]:
     """
     callable_tools = () if request.no_calls else request.tools
     messages = tuple(_messages_as_text(request.messages))
-    if request.no_calls and messages:
-        messages = (*messages[:-1], replace(messages[-1], text=_join_paragraphs(messages[-1].text, _NO_CALLS)))
+    if (end := _NO_CALLS if request.no_calls else _going_on(request.messages)) and messages:
+        messages = (*messages[:-1], replace(messages[-1], text=_join_paragraphs(messages[-1].text, end)))
     system = _join_paragraphs(request.system, _form_of(request.tools))
     return replace(request, system=system, messages=messages, tools=(), no_calls=False), _schema(callable_tools)
+
+
+def _going_on(messages: Sequence[ChatMessage]) -> str:
+    """What is said behind results: which message they are for, in its words, which stand in quoted lines."""
+    if not messages or not messages[-1].results or messages[-1].text:
+        return ""
+    asked = next((one.text for one in reversed(messages) if one.role == "user" and not one.results), "")
+    words = "\n".join(line for line in asked.splitlines() if line.startswith(">"))[:_MOST_ASKED]
+    return f"{_GO_ON}{words}" if words else ""
 
 
 def _join_paragraphs(*texts: str) -> str:

@@ -66,7 +66,7 @@ from switchboard.ports.tools import PreparedCall, Risk, ToolOutcome, ToolScope
 InvitationAnswer = Literal["accepted", "declined", "tentative"]
 Start = Annotated[
     str,
-    "Local, as they said it: thursday 14:00 or YYYY-MM-DD 14:00, with both if they named both; a day for all of it",
+    "Local, as they said it: thursday HH:MM or YYYY-MM-DD HH:MM, with both if they named both; a day for all of it",
     Meta(max_length=60),
 ]
 End = Annotated[str, "How long: 1 h, 90 min; or HH:MM; of days the last one", Meta(max_length=40)]
