@@ -1,9 +1,10 @@
-"""A process that does the chore of a module again and again, to be stopped and killed: `chore_node URL PLACE LABEL`."""
+"""A process that does the chore of a module again and again, to be stopped and killed: `main([URL, PLACE, LABEL])`."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -48,6 +49,8 @@ async def work(url: str, place: Path, label: str) -> None:
     await runner.run()
 
 
-if __name__ == "__main__":
-    sys.path.insert(0, sys.argv[2])
-    asyncio.run(work(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))
+def main(arguments: Sequence[str]) -> None:
+    """Work until it is killed."""
+    url, place, label = arguments
+    sys.path.insert(0, place)
+    asyncio.run(work(url, Path(place), label))

@@ -1,13 +1,13 @@
-"""A process with a module that computes for ever: `python -m tests.module_node DATABASE_URL PLACE`.
+"""A process with a module that computes for ever: `main([DATABASE_URL, PLACE])`.
 
-`PLACE` is where `tests/installed.py` has put the module. It ends itself, after half a second instead of thirty. The
-result of each call is written to the file `told` there.
+`PLACE`, which is in its PYTHONPATH, is where `tests/installed.py` has put the module. It ends itself, after half a
+second instead of thirty. The result of each call is written to the file `told` there.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -34,6 +34,6 @@ async def call_it(database_url: str, place: Path) -> None:
     await database.close()
 
 
-if __name__ == "__main__":
-    sys.path.insert(0, sys.argv[2])
-    asyncio.run(call_it(sys.argv[1], Path(sys.argv[2])))
+def main(arguments: Sequence[str]) -> None:
+    """Call it, and say so."""
+    asyncio.run(call_it(arguments[0], Path(arguments[1])))

@@ -168,8 +168,8 @@ def scripted_llm(script: Mapping[str, Any] | Sequence[Mapping[str, Any]], direct
     """A scripted provider in a process of its own; its URL. The script is kept in `directory`."""
     file = directory / "script.json"
     file.write_text(json.dumps(script))
-    command = [sys.executable, "-m", "switchboard.testing.scripted_llm", "--script", str(file)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    command = [EXECUTABLE, "-m", "switchboard.testing.scripted_llm.__main__", "--script", str(file)]
+    process = ForkedCommand(command, env=dict(os.environ), stdout=subprocess.PIPE, text=True)
     try:
         yield str(_first_line(process)["url"])
     finally:

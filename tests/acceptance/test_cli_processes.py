@@ -24,6 +24,7 @@ from tests.processes import (
     write_teams,
 )
 from tests.terminals import terminal
+from tests.width import pairs
 
 pytestmark = pytest.mark.slow
 
@@ -110,19 +111,15 @@ def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     assert not loaded & {"fastapi", "uvicorn", "asyncpg", "httpx2", "pydantic_settings", "mcp"}
 
 
-@pytest.mark.parametrize("words", ["version", "version --json", "--version", "--help"])
+_FULL: Final = "error: what is printed cannot be written: No space left on device\n"
+
+
 @pytest.mark.parametrize(
-    ("streams", "code", "said"),
-    [
-        (">/dev/full", 1, "error: what is printed cannot be written: No space left on device\n"),
-        (">&-", 0, ""),
-        ("2>&-", 0, ""),
-        ("<&- >&- 2>&-", 0, ""),
-    ],
+    ("words", "streams"),
+    pairs(["version", "version --json", "--version", "--help"], [">/dev/full", ">&-", "2>&-", "<&- >&- 2>&-"]),
 )
-def test_stdout_may_be_full_and_streams_may_be_closed(
-    tmp_path: Path, words: str, streams: str, code: int, said: str
-) -> None:
+def test_stdout_may_be_full_and_streams_may_be_closed(tmp_path: Path, words: str, streams: str) -> None:
+    code, said = (1, _FULL) if streams == ">/dev/full" else (0, "")
     command = ["sh", "-c", f'"$0" {words} {streams}', EXECUTABLE]
     done = subprocess.run(command, env=environment(tmp_path), stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (code, said)

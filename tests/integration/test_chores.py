@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from switchboard.store.database import Database
 from switchboard.store.modules.chores import ChoreTable, failed_chores, overdue_chores
 from switchboard.store.modules.opening import ModuleRooms
 from tests.chore_node import TALLY
+from tests.forked import ForkedCommand
 from tests.modules import a_module
 from tests.waiting import SOON, eventually
 
@@ -207,9 +209,9 @@ class Node:
     """A process that does the chore."""
 
     def __init__(self, url: str, place: Path, label: str) -> None:
-        command = [sys.executable, "-m", "tests.chore_node", url, str(place), label]
+        command = ["switchboard", "-m", "tests.chore_node", url, str(place), label]
         self.label = label
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        self.process = ForkedCommand(command, env=dict(os.environ), stdout=subprocess.DEVNULL)
 
     def end(self) -> None:
         self.process.kill()

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
@@ -30,7 +29,7 @@ from switchboard.store.memory.history import StoredHistory, StoredReaders
 from switchboard.store.migrate import COMPONENT, Migration, functions, migrate, migrations
 from switchboard.store.work.lanes import Looker, look
 from switchboard.store.work.processes import NewProcess, list_processes, register
-from tests.processes import environment, running
+from tests.processes import environment, running, switchboard
 from tests.waiting import eventually
 
 PRESENT: Final = migrations()
@@ -196,8 +195,6 @@ async def test_an_upgrade_says_what_it_does_and_a_new_database_is_no_upgrade(mig
 async def test_what_an_upgrade_says_does_not_stand_in_its_answer(database_url: str, tmp_path: Path) -> None:
     """Another process holds the lock of migrations, and the command says that it waits for it."""
     environment = {**os.environ, "SWITCHBOARD_DATABASE_URL": database_url, "SWITCHBOARD_DATA_DIR": str(tmp_path)}
-    command = (sys.executable, "-m", "switchboard", "db", "migrate", "--json")
-    pipe = asyncio.subprocess.PIPE
     database = await Database.connect(database_url)
 
     async def is_stuck() -> bool:
@@ -206,15 +203,15 @@ async def test_what_an_upgrade_says_does_not_stand_in_its_answer(database_url: s
     try:
         async with database.connection() as other, other.transaction():
             await other.execute("select pg_advisory_xact_lock($1)", 0x5357_4244)
-            process = await asyncio.create_subprocess_exec(
-                *command, env=environment, cwd=tmp_path, stdout=pipe, stderr=pipe
+            waiting = asyncio.create_task(
+                asyncio.to_thread(switchboard, environment, "db", "migrate", "--json", cwd=tmp_path)
             )
             await eventually(is_stuck)
-        said, told = await process.communicate()
+        done = await waiting
     finally:
         await database.close()
-    assert json.loads(said) == {"applied": [f"{one.number:04}_{one.name}" for one in PRESENT]}
-    assert b"waiting for another process" in told
+    assert json.loads(done.stdout) == {"applied": [f"{one.number:04}_{one.name}" for one in PRESENT]}
+    assert "waiting for another process" in done.stderr
 
 
 async def test_a_live_server_of_an_older_release_is_not_migrated_under(

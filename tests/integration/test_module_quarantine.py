@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -22,8 +22,8 @@ from switchboard.ports.tools import ToolScope
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrate
 from switchboard.store.models.module_quarantine import StoredQuarantine, list_failures, list_quarantined
-from tests.documents import HOME
 from tests.installed import DIARY, butler, forget, install, installation
+from tests.processes import switchboard
 from tests.waiting import eventually
 
 SPINNING: Final = """
@@ -73,9 +73,8 @@ async def test_a_module_that_computes_for_ever_kills_two_workers_and_no_third(
     database: Database, database_url: str, place: Path
 ) -> None:
     async def run() -> tuple[int | None, str]:
-        command = (sys.executable, "-m", "tests.module_node", database_url, str(place))
-        node = await asyncio.create_subprocess_exec(*command, cwd=HOME)
-        await asyncio.wait_for(node.wait(), 60)
+        env = {**os.environ, "PYTHONPATH": str(place)}
+        node = await asyncio.to_thread(switchboard, env, "-m", "tests.module_node", database_url, place)
         await database.run("update module_use set beat = beat - interval '1 minute'")
         await StoredQuarantine(database, "there").beat(uuid4())  # another worker looks
         return node.returncode, (place / "told").read_text()
