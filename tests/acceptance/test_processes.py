@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ import pytest
 
 from tests.chaos.books import judge, read_traces
 from tests.chaos.node import DIRECT_URL
+from tests.forked import ForkedCommand
 from tests.hands import assert_balanced, settled
 from tests.lab import Lab, lab, submission
 from tests.pooler import new_pgbouncer, pooler
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.slow
 class Node:
     """A worker process and what it has written down."""
 
-    process: asyncio.subprocess.Process
+    process: subprocess.Popen[bytes]
     trace: Path
 
     def lines(self) -> list[list[str]]:
@@ -47,18 +48,18 @@ class Node:
 
 @asynccontextmanager
 async def a_node(url: str, trace: Path, *, ttl: float = 4.0, direct_url: str | None = None) -> AsyncIterator[Node]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.chaos.node", url, str(trace), "work", str(ttl)),
+    process: subprocess.Popen[bytes] = ForkedCommand(
+        ["switchboard", "-m", "tests.chaos.node", url, str(trace), "work", str(ttl)],
         env=os.environ | ({DIRECT_URL: direct_url} if direct_url else {}),
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         yield Node(process, trace)
     finally:
         if process.returncode is None:
             process.kill()
-        await process.wait()
+        await asyncio.to_thread(process.wait)
 
 
 async def _true(condition: bool) -> bool:
@@ -108,7 +109,7 @@ async def _taken_over_at_once(url: str, direct_url: str | None, tmp_path: Path) 
         count = await fill(parts, 20, 30)
         victim, heir = await busiest(one, two)
         victim.signal(signal.SIGKILL)
-        await victim.process.wait()
+        await asyncio.to_thread(victim.process.wait)
         interrupted = victim.unfinished()
         assert interrupted, "it was killed in mid-turn"
         # Long before the TTL: its lock told, not its silence. How long it takes is measured by the chaos run.

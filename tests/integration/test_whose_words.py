@@ -11,6 +11,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
 
@@ -215,22 +216,23 @@ def read_forms() -> tuple[Form, ...]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", BUTLERS)
+@pytest.mark.parametrize("engines", [(one,) for one in BUTLERS] if WIDE else [tuple(BUTLERS)], ids=" and ".join)
 @pytest.mark.parametrize("given", [lambda: FORMS, read_forms], ids=["given", "read"])
 async def test_what_others_wrote_has_no_effect_in_any_form_turn_or_summary(
-    given: Callable[[], Sequence[Form]], engine: str, database_url: str, tmp_path: Path
+    given: Callable[[], Sequence[Form]], engines: Sequence[str], database_url: str, tmp_path: Path
 ) -> None:
-    forms = given()
+    """Each form before one of the engines, in turn; in `make random` before each of them."""
+    forms = list(zip(cycle(engines), given(), strict=False))
     async with a_house(database_url, tmp_path) as house:
         order = ORDER.format(port=house.web.port)
-        await house.say([message(engine, form, payload=form.payload(order)) for form in forms])
+        await house.say([message(engine, form, payload=form.payload(order)) for engine, form in forms])
         for text in ASKED:
-            await house.say([message(engine, form, text=text) for form in forms])
+            await house.say([message(engine, form, text=text) for engine, form in forms])
         await house.consolidate()
         await house.fill()
         await house.compact()
         assert await house.parts.count("select count(*) from summary where told") == len(forms)
-        await house.say([message(engine, form, text="Go on.") for form in forms])
+        await house.say([message(engine, form, text="Go on.") for engine, form in forms])
         assert await house.parts.count("select count(*) from delivery where state = 'answered'") == 4 * len(forms)
         assert house.pay.calls == []
         assert house.web.names == []
