@@ -12,8 +12,10 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+import pyrage
 import pytest
 
+from switchboard.app.ops.installation import sealing
 from switchboard.app.ops.installation.archive import (
     ArchiveEntry,
     ArchiveWriter,
@@ -111,6 +113,14 @@ def house(
     return made
 
 
+@pytest.fixture
+def sealed_with_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As age does with a key: to make one of a passphrase takes a second on purpose, each time."""
+    key = pyrage.x25519.Identity.generate()
+    monkeypatch.setattr(sealing, "seal", lambda data, _: pyrage.encrypt(data, [key.to_public()]))
+    monkeypatch.setattr(sealing, "unseal", lambda data, _: pyrage.decrypt(data, [key]))
+
+
 def content(root: Path) -> dict[str, str]:
     """All files below a directory."""
     return {str(one.relative_to(root)): one.read_text() for one in root.rglob("*") if one.is_file()}
@@ -179,6 +189,7 @@ LAYOUTS: dict[str, Callable[[House], str]] = {
 }
 
 
+@pytest.mark.usefixtures("sealed_with_a_key")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_wherever_files_lie_they_are_restored_inside(house: House, layout: str) -> None:
     """A team's files may be anywhere: what is restored leads nowhere else, and secrets are never plain."""
@@ -205,6 +216,7 @@ def test_wherever_files_lie_they_are_restored_inside(house: House, layout: str) 
     assert texts == ["work", "prompt", f"{CANARY}-3", f"{CANARY}-3\n"]
 
 
+@pytest.mark.usefixtures("sealed_with_a_key")
 @pytest.mark.parametrize(
     "directory", ["teams/keys", "channels.d/keys", "data/workspaces/memo/keys", "../elsewhere/keys"]
 )
@@ -223,6 +235,7 @@ def test_a_secret_behind_a_link_is_no_plain_file(house: House, directory: str) -
     assert (restored.resolve().is_relative_to(house.new), restored.read_text()) == (True, f"{CANARY}-4")
 
 
+@pytest.mark.usefixtures("sealed_with_a_key")
 def test_the_password_of_an_account_of_a_module_is_a_secret(house: House) -> None:
     place = house.write("secrets-of-ann", f"{CANARY}-5")
     login = 'url = "https://dav.example"\nuser = "u"\n'
