@@ -155,7 +155,7 @@ FORMS: Final = (
     FilledForm(
         "/memory/add",
         "/memory",
-        {"text": "Ann likes figs", "author": "ann", "system_id": "System1/house", "shared": "on"},
+        {"text": "Ann likes figs", "author": "ann", "system_id": "System1/house"},
         reason=False,
     ),
     _shown_by(_FACTS, _FACT, path="/memory/facts/{fact}/share"),

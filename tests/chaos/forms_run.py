@@ -59,7 +59,11 @@ where datname = current_database() and pid <> pg_backend_pid() and backend_type 
 _LOOKED: Final = re.compile('^switchboard.audit .*"action": "memory:read"')
 """Looking at memory is on the record each time, also on the way to a form."""
 _READ: Final = re.compile(r"home/(switchboard\.toml|channels\.d/[^.]+\.(toml|paused)) ")
-_UNWATCHED: Final = {"switchboard.installed_functions", "switchboard.process"}
+_UNWATCHED: Final = {
+    f"switchboard.{name}"
+    for name in ("installed_functions", "process", "fact_unread", "fact_terms", "fact_term_count", "fact_space")
+}
+"""What servers write at any time by themselves."""
 _WITHIN_S: Final = 30.0
 
 State = Counter[str]
