@@ -175,8 +175,8 @@ class WebSessions:
     async def end_all(self, actor: Principal, reason: str, but: UUID | None = None) -> int:
         """End all sessions at once, but for one, if one is given; returns how many."""
         async with self._database.transaction() as one:
-            ended = await store.end_all(one, but)
-            await audit.append(one, actor.name, "web:ended_all", {"sessions": ended, "reason": reason})
+            if ended := await store.end_all(one, but):
+                await audit.append(one, actor.name, "web:ended_all", {"sessions": ended, "reason": reason})
         return ended
 
 

@@ -5,6 +5,7 @@ Next: `app/butlers.py`, `app/modules.py`, `app/remote_agents.py`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 from msgspec import Struct
@@ -14,6 +15,7 @@ from switchboard.app.butlers import ButlerToday
 from switchboard.app.modules import MODULES_EDIT
 from switchboard.app.ops.modules import release_module
 from switchboard.app.remote_agents import EDIT_AGENTS, ENGINE
+from switchboard.domain.errors import NotFound
 from switchboard.domain.routing import Team
 from switchboard.server.http.agents import BUTLER_SERVICE, REMOTE_AGENT_SERVICE
 from switchboard.server.http.modules import MODULE_SERVICE
@@ -91,7 +93,8 @@ async def sync_module(visit: Visit, fields: Fields) -> Response:
 
 async def release_from_quarantine(visit: Visit, fields: Fields) -> Response:
     """Let workers open a module again."""
-    await release_module(visit.services.runtime.database, visit.caller, fields.get("module", ""))
+    with suppress(NotFound):  # it came twice
+        await release_module(visit.services.runtime.database, visit.caller, fields.get("module", ""))
     return visit.go("/butlers/modules?done=opened")
 
 
