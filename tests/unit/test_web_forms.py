@@ -61,6 +61,11 @@ SAME: Final = {
     "/sessions/{session_id:uuid}/end": Same("DELETE /v1/web/sessions/{session_id}", "web-sessions end"),
     "/sessions/end-all": Same("DELETE /v1/web/sessions", "web-sessions end-all"),
     "/connections/add/{channel}": Same("POST /v1/channels", "channels add"),
+    "/connections/consent/{channel}": Same("POST /v1/channels/consents", "channels add"),
+    "/connections/consents/{consent_id:uuid}/finish": Same(
+        "POST /v1/channels/consents/{consent_id}/finish", "channels add"
+    ),
+    "/connections/accounts/{name}/sign-in": Same("POST /v1/channels/{name}/login", "channels login"),
     "/connections/accounts/{name}/test": Same("POST /v1/channels/{name}/test", "channels test"),
     "/connections/accounts/{name}/pause": Same("POST /v1/channels/{name}/pause", "channels pause"),
     "/connections/accounts/{name}/resume": Same("POST /v1/channels/{name}/resume", "channels resume"),

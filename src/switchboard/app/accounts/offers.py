@@ -14,13 +14,28 @@ from switchboard.core.people.strangers import Policy, owner_by_code_mistake
 from switchboard.domain.errors import ConfigurationError, NotFound
 from switchboard.domain.routing import MODEL_ENGINES, SystemId
 from switchboard.ports.connector import Manifest, Secret, SignInPreset
+from switchboard.transport.oauth.clients import has_tenants
+from switchboard.transport.oauth.providers import PROVIDERS
+
+
+class ConsentOffer(Struct, frozen=True):
+    """A provider at which one consents. `client_files`, `one_week` as in `OAuthProvider`.
+
+    `tenants`: a client may be limited to one organisation.
+    """
+
+    provider: str
+    client_files: bool
+    tenants: bool
+    one_week: bool
 
 
 class ChannelOffer(Struct, frozen=True):
-    """A channel, or a provider at which one signs in by OAuth 2 (`by_consent`), as `switchboard channels add` names it.
+    """A channel, or a mailbox at a provider at which one signs in by OAuth 2, as `switchboard channels add` names it.
 
-    `further`: settings that can be left alone. `strangers`: who may write unless one says otherwise. `makes_owners`: a
-    code can make its sender an owner. `derives`: answers may follow from others, so that none is certainly missing.
+    `consent` is there for the latter. `further`: settings that can be left alone. `strangers`: who may write unless one
+    says otherwise. `makes_owners`: a code can make its sender an owner. `derives`: answers may follow from others, so
+    that none is certainly missing.
     """
 
     name: str
@@ -33,7 +48,7 @@ class ChannelOffer(Struct, frozen=True):
     strangers: Policy
     makes_owners: bool
     derives: bool
-    by_consent: bool
+    consent: ConsentOffer | None = None
 
     @property
     def effort(self) -> tuple[int, int, str]:
@@ -48,7 +63,7 @@ def list_offers() -> list[ChannelOffer]:
     for name in connectable():
         with suppress(ConfigurationError):
             found += _offers_of(manifest_of(name))
-    return sorted(found, key=lambda one: (one.by_consent, one.effort))
+    return sorted(found, key=lambda one: (one.consent is not None, one.effort))
 
 
 def find_offer(name: str) -> ChannelOffer:
@@ -76,12 +91,12 @@ def _offers_of(manifest: Manifest) -> list[ChannelOffer]:
         strangers=manifest.strangers,
         makes_owners=owner_by_code_mistake(CHANNELS[manifest.channel]) is None,
         derives=manifest.usual is not None,
-        by_consent=False,
     )
     return [own, *(_offer_of_preset(own, name, preset) for name, preset in manifest.presets.items())]
 
 
 def _offer_of_preset(own: ChannelOffer, name: str, preset: SignInPreset) -> ChannelOffer:
+    provider = PROVIDERS[preset.provider]
     return ChannelOffer(
         name=name,
         title=preset.title,
@@ -93,5 +108,7 @@ def _offer_of_preset(own: ChannelOffer, name: str, preset: SignInPreset) -> Chan
         strangers=own.strangers,
         makes_owners=own.makes_owners,
         derives=own.derives,
-        by_consent=True,
+        consent=ConsentOffer(
+            provider.title, provider.client_files, tenants=has_tenants(provider), one_week=provider.one_week
+        ),
     )

@@ -172,7 +172,7 @@ class ChannelAccounts:
 
     async def standing(self, name: str) -> AccountStanding:
         """One account. Raises NotFound."""
-        await asyncio.to_thread(self._find_file, name)
+        await asyncio.to_thread(self.find_file, name)
         [found] = await asyncio.to_thread(find_standings, self._settings, await self._find_facts(), [name])
         return found
 
@@ -215,21 +215,25 @@ class ChannelAccounts:
         if (there := await asyncio.to_thread(self._find_added, wanted)) is not None:
             return there
         asked = await asyncio.to_thread(self._read_wanted, wanted)
-        if wanted.owner_of is not None:
-            self._pairing.find_butler(wanted.owner_of)
+        return await self.add_asked(caller, asked, wanted.owner_of)
+
+    async def add_asked(self, caller: Principal, asked: AskedAccount, owner_of: str | None) -> AddedAccount:
+        """The same for an account that was checked so far. Raises InvalidInput, Conflict, Unavailable."""
+        if owner_of is not None:
+            self._pairing.find_butler(owner_of)
         tried = await self._try_account(asked)
-        detail = {"name": wanted.name, "account": tried.endpoint, "strangers": asked.policy}
+        detail = {"name": asked.name, "account": tried.endpoint, "strangers": asked.policy}
         async with self._keeping:
             await self._require_free(tried)
             await asyncio.to_thread(self._require_new, tried)
             channel, endpoint = split_account(tried.endpoint)
             code = None
-            async with self._record_change(caller, "added", detail):
+            async with self.record_change(caller, "added", detail):
                 if asked.policy == "pair":
-                    code = await self._pairing.code(caller, channel, endpoint, wanted.owner_of)
+                    code = await self._pairing.code(caller, channel, endpoint, owner_of)
                 await self._in_thread(lambda: keep_account(tried))
         return AddedAccount(
-            name=wanted.name,
+            name=asked.name,
             channel=channel,
             endpoint=endpoint,
             display_name=tried.identity.display_name,
@@ -261,7 +265,7 @@ class ChannelAccounts:
 
     async def check(self, caller: Principal, name: str) -> CheckedAccount:
         """Sign in to the platform with the account's secret. Raises NotFound, InvalidInput, Conflict, Unavailable."""
-        file = await asyncio.to_thread(self._find_file, name)
+        file = await asyncio.to_thread(self.find_file, name)
         account, identity = await self._in_thread(lambda: asyncio.run(check_account(self._settings, file)))
         found = CheckedAccount(name, f"{account.manifest.channel}/{identity.endpoint}", identity.display_name)
         await audit.append(self._database, caller.name, "account:tested", {"name": name, "account": found.account})
@@ -269,22 +273,22 @@ class ChannelAccounts:
 
     async def pause(self, caller: Principal, name: str, reason: str | None = None) -> None:
         """Disconnect an account until it is resumed, over all restarts. Raises NotFound, Conflict."""
-        file = await asyncio.to_thread(self._find_file, name)
+        file = await asyncio.to_thread(self.find_file, name)
         if not pause_file(file).exists():
-            async with self._record_change(caller, "paused", _detail_of(name, reason)):
+            async with self.record_change(caller, "paused", _detail_of(name, reason)):
                 await self._in_thread(lambda: pause_account(file))
 
     async def resume(self, caller: Principal, name: str, reason: str | None = None) -> None:
         """Let a paused account go on where it stopped. Raises NotFound, Conflict."""
-        file = await asyncio.to_thread(self._find_file, name)
+        file = await asyncio.to_thread(self.find_file, name)
         if pause_file(file).exists():
-            async with self._record_change(caller, "resumed", _detail_of(name, reason)):
+            async with self.record_change(caller, "resumed", _detail_of(name, reason)):
                 await self._in_thread(lambda: resume_account(file))
 
     async def remove(self, caller: Principal, name: str, reason: str | None = None) -> None:
         """Take an account out of service, with its secret and its token. Raises NotFound, Conflict."""
-        file = await asyncio.to_thread(self._find_file, name)
-        async with self._record_change(caller, "removed", _detail_of(name, reason)):
+        file = await asyncio.to_thread(self.find_file, name)
+        async with self.record_change(caller, "removed", _detail_of(name, reason)):
             try:
                 with paused_account(file):  # then its process ends by no accident, and no process takes a new token
                     async with lock_token(token_file(self._settings, name)):
@@ -295,7 +299,7 @@ class ChannelAccounts:
             await self._in_thread(lambda: remove_account_files(self._settings, file))
 
     @asynccontextmanager
-    async def _record_change(self, caller: Principal, done: str, detail: JsonObject) -> AsyncIterator[None]:
+    async def record_change(self, caller: Principal, done: str, detail: JsonObject) -> AsyncIterator[None]:
         """Record a change of files before it is made: whatever is in force has its row, wherever this process dies.
 
         Of one that fails, another row says so.
@@ -308,7 +312,7 @@ class ChannelAccounts:
             await audit.append(self._database, caller.name, "account:failed", failed)
             raise
 
-    def _find_file(self, name: str) -> Path:
+    def find_file(self, name: str) -> Path:
         """The file of an account, which is one that the directory lists: no name leads elsewhere. Raises NotFound."""
         if name not in account_names(self._settings):
             raise NotFound(f"there is no account {name[:64]!r} in {self._settings.channels_dir.absolute()}")
@@ -316,7 +320,7 @@ class ChannelAccounts:
 
     def _read_or_none(self, name: str) -> Configured | None:
         with suppress(ConfigurationError):
-            return read_account(self._find_file(name), read_ours, self._settings.public_url)
+            return read_account(self.find_file(name), read_ours, self._settings.public_url)
         return None
 
     def _read_wanted(self, wanted: NewChannelAccount) -> AskedAccount:
@@ -356,12 +360,12 @@ class ChannelAccounts:
                 return await asyncio.to_thread(work)
             except SignInRefused as error:
                 raise InvalidInput(
-                    _hide_secrets(secrets, error.message), code="sign_in_refused", field="secrets"
+                    hide_secrets(secrets, error.message), code="sign_in_refused", field="secrets"
                 ) from None
             except ConfigurationError as error:
-                raise Conflict(_hide_secrets(secrets, error.message)) from None
+                raise Conflict(hide_secrets(secrets, error.message)) from None
             except SwitchboardError as error:
-                error.message = _hide_secrets(secrets, error.message)
+                error.message = hide_secrets(secrets, error.message)
                 error.args = (error.message,)
                 raise error from None
             except OSError as error:
@@ -436,7 +440,7 @@ def _read_secrets(manifest: Manifest, given: Mapping[str, str]) -> Mapping[str, 
     return found
 
 
-def _hide_secrets(secrets: Sequence[str], text: str) -> str:
+def hide_secrets(secrets: Sequence[str], text: str) -> str:
     """The text, in which a platform or its package may have repeated a secret."""
     for secret in secrets:
         text = text.replace(secret, "…")

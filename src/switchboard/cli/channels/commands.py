@@ -14,11 +14,12 @@ import typer
 from switchboard.app.accounts.adding import check_account
 from switchboard.app.accounts.files import find_account_file, remove_account_files, resume_account
 from switchboard.app.accounts.names import PREFIX
+from switchboard.app.accounts.presets import find_preset
 from switchboard.app.accounts.tokens import lock_token, token_file
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.channels.connecting import ConnectOptions, connect_new
 from switchboard.cli.channels.served import served_accounts
-from switchboard.cli.channels.signing_in import connect_preset, find_preset, sign_in_again
+from switchboard.cli.channels.signing_in import connect_preset, sign_in_again
 from switchboard.cli.channels.standing import behind, print_next, standing
 from switchboard.cli.client import Client, ask, part
 from switchboard.cli.output import clean, details, errors, one_line, one_of, print_json, table, wants_json, when

@@ -33,7 +33,7 @@ from switchboard.transport.mail_servers.token_sign_in import sign_in_with_token
 from switchboard.transport.oauth.asking import CLIENT_QUESTIONS, ask_client
 from switchboard.transport.oauth.providers import PROVIDERS, OAuthProvider, Opens
 from switchboard.transport.oauth.sign_in import AskedAccess, sign_in_person
-from switchboard.transport.oauth.token_file import KeptTokens, hold_token_lock, lock_of, read_tokens, write_tokens
+from switchboard.transport.oauth.token_file import KeptTokens, lock_of, read_tokens, replace_tokens, write_tokens
 from switchboard.transport.oauth.tokens import TokenFile
 
 _MODULES: Final[Mapping[Opens, str]] = {"calendar": "calendar", "contacts": "contacts", "mail": "email"}
@@ -106,8 +106,7 @@ async def _sign_in_again(desk: LoginDesk, provider: OAuthProvider, file: Path) -
     if write and wanted == kept.scopes:
         raise InvalidInput(f"{file}: nothing more is to be consented to: only calendars of Google can be written to")
     renewed = await _sign_in(desk, AskedAccess(kept.client, provider, wanted, kept.sign_in, kept.user))
-    async with hold_token_lock(file):
-        _write_file(file, renewed)
+    await replace_tokens(file, renewed)
     desk.say(f"{renewed.user} has signed in; {file} is replaced, and counts at once.")
     if write:
         desk.say('For invitations by mail from Google, set sends = "server" in the table of the account.')

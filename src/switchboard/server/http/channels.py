@@ -6,10 +6,12 @@ Next: `app/accounts/service.py`.
 from __future__ import annotations
 
 from typing import Annotated, Final
+from uuid import UUID
 
-from fastapi import Depends, Response
+from fastapi import Depends, Request, Response
 
 from switchboard.app.access import Principal
+from switchboard.app.accounts.consents import AccountConsents, ConsentSeat, GivenClient, NewConsent
 from switchboard.app.accounts.service import CHANNEL_ACCOUNTS, ChannelAccounts, NewChannelAccount
 from switchboard.server.contracts.base import Cursor, Limit, Line, Word
 from switchboard.server.contracts.channels import (
@@ -18,7 +20,11 @@ from switchboard.server.contracts.channels import (
     AddedAccount,
     ChangedAccount,
     CheckedAccount,
+    ConsentAddressBody,
+    ConsentView,
+    FinishedConsent,
     NewAccountBody,
+    NewConsentBody,
 )
 from switchboard.server.contracts.messages import ReasonBody
 from switchboard.server.http.pairing import PAIRING_SERVICE
@@ -29,6 +35,9 @@ from switchboard.server.services import ServiceFactory
 router = router_of("channels", prefix="/v1/channels")
 CHANNEL_ACCOUNT_SERVICE: Final = ServiceFactory(
     lambda services: ChannelAccounts(services.runtime, services.access, services.of(PAIRING_SERVICE))
+)
+ACCOUNT_CONSENTS: Final = ServiceFactory(
+    lambda services: AccountConsents(services.runtime, services.of(CHANNEL_ACCOUNT_SERVICE))
 )
 
 Operator = Annotated[Principal, Depends(needs(CHANNEL_ACCOUNTS))]
@@ -50,6 +59,37 @@ async def add_account(caller: Operator, parts: Parts, body: NewAccountBody) -> R
         body.channel, body.name or body.channel, body.settings, body.secrets, body.strangers, body.owner_of
     )
     return answer(await parts.of(CHANNEL_ACCOUNT_SERVICE).add(caller, wanted), 201)
+
+
+@router.post("/consents", **operation("begin_consent", "Add an account by signing in", ConsentView, 409, status=201))
+async def begin_consent(caller: Operator, parts: Parts, request: Request, body: NewConsentBody) -> Response:
+    """Make the address of the provider's page, which a person opens within ten minutes; nothing is written.
+
+    The browser comes back to this server if it runs on the same machine; otherwise its last address is what finishes
+    the sign-in.
+    """
+    given = GivenClient(body.client_file.encode(), body.client_id, body.client_secret, body.tenant)
+    name = body.name or body.channel
+    account = NewChannelAccount(body.channel, name, body.settings, {}, body.strangers, body.owner_of)
+    wanted = NewConsent(account, body.address, given)
+    return answer(await parts.of(ACCOUNT_CONSENTS).begin_new(_seat_of(caller, request), wanted), 201)
+
+
+@router.post(
+    "/consents/{consent_id}/finish",
+    **operation("finish_consent", "Finish a sign-in", FinishedConsent, 404, 409),
+)
+async def finish_consent(
+    caller: Operator, parts: Parts, consent_id: UUID, body: ConsentAddressBody | None = None
+) -> Response:
+    """With the answer of the provider, write the tokens into a file that only the server may read; and the account.
+
+    409 if nobody has consented yet, 422 `sign_in_refused` if the consent does not suffice, 503 if the provider or its
+    servers cannot be reached; then no account was written.
+    """
+    address = "" if body is None else body.address
+    finished = await parts.of(ACCOUNT_CONSENTS).finish(caller, _asker_of(caller), consent_id, address)
+    return answer(finished)
 
 
 @router.get(
@@ -85,3 +125,17 @@ async def remove_account(caller: Operator, parts: Parts, name: Word, reason: Lin
     """Its files, its secret and its token are removed; its messages stay."""
     await parts.of(CHANNEL_ACCOUNT_SERVICE).remove(caller, name, reason)
     return answer({"name": name, "state": "removed"})
+
+
+@router.post("/{name}/login", **operation("begin_login", "Sign an account in again", ConsentView, 404, 409, status=201))
+async def begin_login(caller: Operator, parts: Parts, request: Request, name: Word) -> Response:
+    """The same for an account that is there: the same person, client and scopes. Finished as any other."""
+    return answer(await parts.of(ACCOUNT_CONSENTS).begin_again(_seat_of(caller, request), name), 201)
+
+
+def _seat_of(caller: Principal, request: Request) -> ConsentSeat:
+    return ConsentSeat(_asker_of(caller), port=(request.scope.get("server") or ("", 0))[1] or 0)
+
+
+def _asker_of(caller: Principal) -> str:
+    return f"token {caller.name}"

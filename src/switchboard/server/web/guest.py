@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
-from switchboard.server.paths import WEB
+from switchboard.server.paths import CONSENT_ANSWERS, WEB
 from switchboard.server.services import Services
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def web_routes(services: Services) -> list[BaseRoute]:
-    """The routes of the page; `/` leads there."""
+    """The routes of the page; `/` leads there, also with the answer of a provider: not all lead further down."""
     return [
         Route("/", _redirect_to_pages, methods=["GET"], include_in_schema=False),
         Route(WEB, _redirect_to_pages, methods=["GET"], include_in_schema=False),
@@ -30,8 +30,9 @@ def web_routes(services: Services) -> list[BaseRoute]:
     ]
 
 
-async def _redirect_to_pages(_: Request) -> Response:
-    return RedirectResponse(f"{WEB}/", headers={"cache-control": "no-store"})
+async def _redirect_to_pages(request: Request) -> Response:
+    found = f"{CONSENT_ANSWERS}?{request.url.query}" if "state" in request.query_params else f"{WEB}/"
+    return RedirectResponse(found, headers={"cache-control": "no-store", "referrer-policy": "no-referrer"})
 
 
 class WebGuest:

@@ -28,8 +28,10 @@ from switchboard.domain.errors import Forbidden, InvalidInput, NotFound, Overloa
 from switchboard.server.connections import Connections
 from switchboard.server.http.status import STATUS_SERVICE
 from switchboard.server.http.web_sessions import WEB_SESSION_SERVICE
+from switchboard.server.paths import CONSENT_ANSWERS, WEB
 from switchboard.server.services import Services
 from switchboard.server.web.arrivals import WebArrival, read_arrival
+from switchboard.server.web.consent_answers import take_consent_answer
 from switchboard.server.web.forms import Fields, keep_entered
 from switchboard.server.web.headers import new_nonce, page_headers
 from switchboard.server.web.live import LiveStreams
@@ -80,6 +82,7 @@ class Site:
                 Route("/enter/{secret}", self._for_strangers(signing_in.show_link), methods=["GET"]),
                 Route("/enter/{secret}", self._for_strangers(signing_in.use_link), methods=["POST"]),
                 Route("/enter", self._for_strangers(signing_in.use_token), methods=["POST"]),
+                Route(CONSENT_ANSWERS.removeprefix(WEB), self._for_strangers(take_consent_answer), methods=["GET"]),
                 Route("/events", self._for_visitors(live.open, live.refuse), methods=["GET"]),
                 *(self._route_of(page) for page in PAGES),
                 Route("/{path:path}", self._for_visitors(_find_no_page), methods=["GET", "POST"]),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from switchboard.ports.login_desk import TypedPassword
-from switchboard.transport.oauth.clients import EVERYBODY, read_client, typed_client
+from switchboard.transport.oauth.clients import EVERYBODY, check_tenant, has_tenants, read_client, typed_client
 from switchboard.transport.oauth.providers import OAuthProvider
 from switchboard.transport.oauth.token_file import OAuthClient
 
@@ -41,10 +41,10 @@ def ask_client(desk: ClientQuestions, provider: OAuthProvider) -> OAuthClient:
     if client := _client_in(provider, given):
         return client
     secret = desk.password("The secret of the client; Enter: it has none", optional=True).value
-    if f"/{EVERYBODY}/" not in provider.token_endpoint:
+    if not has_tenants(provider):
         return typed_client(provider, given, secret)
     asked = "The tenant ID, if only one organisation may use the client"
-    return typed_client(provider, given, secret, desk.answer_to("tenant", asked, EVERYBODY, _check_tenant))
+    return typed_client(provider, given, secret, desk.answer_to("tenant", asked, EVERYBODY, check_tenant))
 
 
 def _client_in(provider: OAuthProvider, typed: str) -> OAuthClient | None:
@@ -56,9 +56,3 @@ def _client_in(provider: OAuthProvider, typed: str) -> OAuthClient | None:
         return read_client(provider, file.read_bytes())
     except OSError as error:
         raise ValueError(f"{file} cannot be read: {error.strerror}") from error
-
-
-def _check_tenant(typed: str) -> str:
-    if not typed.isascii() or not typed.replace("-", "").replace(".", "").isalnum():
-        raise ValueError("it is an ID such as 72f988bf-86f1-41af-91ab-2d7cd011db47, or a domain")
-    return typed

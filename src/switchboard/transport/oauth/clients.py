@@ -57,7 +57,7 @@ def read_client(provider: OAuthProvider, text: str | bytes) -> OAuthClient:
 def typed_client(provider: OAuthProvider, client_id: str, secret: str, tenant: str = EVERYBODY) -> OAuthClient:
     """A client by its id. `tenant`: the organisation that alone may use it, at Microsoft. Raises ValueError."""
     ends = (
-        one.replace(f"/{EVERYBODY}/", f"/{tenant}/")
+        one.replace(f"/{EVERYBODY}/", f"/{check_tenant(tenant)}/")
         for one in (provider.authorization_endpoint, provider.token_endpoint)
     )
     authorization_endpoint, token_endpoint = ends
@@ -70,6 +70,18 @@ def typed_client(provider: OAuthProvider, client_id: str, secret: str, tenant: s
             token_endpoint=token_endpoint,
         )
     )
+
+
+def has_tenants(provider: OAuthProvider) -> bool:
+    """Whether a client may be limited to one organisation."""
+    return f"/{EVERYBODY}/" in provider.token_endpoint
+
+
+def check_tenant(typed: str) -> str:
+    """Raises ValueError unless it can be an organisation at Microsoft."""
+    if not typed.isascii() or not typed.replace("-", "").replace(".", "").isalnum():
+        raise ValueError("the tenant is an ID such as 72f988bf-86f1-41af-91ab-2d7cd011db47, or a domain")
+    return typed
 
 
 def _checked_client(client: OAuthClient) -> OAuthClient:

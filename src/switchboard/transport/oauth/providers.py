@@ -21,6 +21,7 @@ class OAuthProvider(Struct, frozen=True):
     `asks`: parameters of the page at which people consent. `redirect_host`: the name of this machine in the address to
     which that page leads. `one_week`: a client may be in a trial in which consent ends after seven days.
     `opens_own`: whoever signs in has the address of the account; elsewhere it may be an alias, or a shared mailbox.
+    `client_files`: clients can be downloaded there as files.
     """
 
     name: str
@@ -35,6 +36,7 @@ class OAuthProvider(Struct, frozen=True):
     redirect_host: str
     one_week: bool = False
     opens_own: bool = False
+    client_files: bool = False
 
     def scopes_for(self, opened: tuple[Opens, ...], *, write: bool) -> tuple[str, ...]:
         """The smallest set of scopes. Raises KeyError for what cannot be opened."""
@@ -66,6 +68,7 @@ PROVIDERS: Final[Mapping[str, OAuthProvider]] = {
             "127.0.0.1",
             one_week=True,
             opens_own=True,
+            client_files=True,
         ),
         OAuthProvider(
             "microsoft",

@@ -1,7 +1,8 @@
-"""A sign-in with a person at the terminal: consent in a browser, here or elsewhere, then the tokens.
+"""A sign-in with a person: consent in a browser, here or elsewhere, then the tokens.
 
-Wizards and `switchboard channels login` call it. In: what is asked for, and a `ConsentDesk`; out: `KeptTokens` that the
-caller writes, or an error that says what to do. Next: `consent.py`, `arrivals.py`, `requests.py`.
+At a terminal it is `sign_in_person`, which wizards and `switchboard channels login` call; `app/accounts/consents.py`
+makes the request and redeems its code at different times. In: what is asked for; out: `KeptTokens` that the caller
+writes, or an error that says what to do. Next: `consent.py`, `arrivals.py`, `requests.py`.
 """
 
 from __future__ import annotations
@@ -55,19 +56,22 @@ async def sign_in_person(
     asked: AskedAccess, desk: ConsentDesk, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> KeptTokens:
     """Have a person consent, and get the tokens. Raises InvalidInput, SignInRefused, ConfigurationError, OSError."""
+    async with listen_for_consent(asked.provider.redirect_host) as arrivals:
+        request = new_request(asked, arrivals.redirect_uri)
+        code = await _await_code(request, arrivals, asked.provider, desk)
+    return await redeem_code(asked, request, code, clock())
+
+
+def new_request(asked: AskedAccess, redirect_uri: str) -> ConsentRequest:
+    """A request whose secrets are new: each is good for one consent. Raises ConfigurationError."""
     for endpoint in (asked.client.authorization_endpoint, asked.client.token_endpoint):
         check_endpoint(endpoint)
-    async with listen_for_consent(asked.provider.redirect_host) as arrivals:
-        request = ConsentRequest(
-            asked.client,
-            asked.scopes,
-            arrivals.redirect_uri,
-            secrets.token_urlsafe(32),
-            secrets.token_urlsafe(64),
-            asked.user,
-        )
-        code = await _await_code(request, arrivals, asked.provider, desk)
-    now = clock()
+    state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(64)
+    return ConsentRequest(asked.client, asked.scopes, redirect_uri, state, verifier, asked.user)
+
+
+async def redeem_code(asked: AskedAccess, request: ConsentRequest, code: str, now: datetime) -> KeptTokens:
+    """The tokens for a code of this request. Raises InvalidInput, SignInRefused, ConfigurationError, OSError."""
     try:
         issued = await exchange_code(asked.client, code, request.verifier, request.redirect_uri, now)
     except GrantEnded as error:
@@ -122,7 +126,9 @@ def _checked_tokens(asked: AskedAccess, issued: IssuedTokens, now: datetime) -> 
             "every box ticked; to give less, ask for less"
         )
     if asked.provider.opens_own and asked.user and issued.user and issued.user != asked.user.lower():
-        raise InvalidInput(f"{issued.user} has signed in, and the account is that of {asked.user}: sign in as them")
+        raise InvalidInput(
+            f"the wrong one: {issued.user} has signed in, and the account is that of {asked.user}: sign in as them"
+        )
     if not issued.refresh_token:
         raise InvalidInput(
             f"{title} has given no refresh token, so the sign-in would end within an hour: take Switchboard's access "

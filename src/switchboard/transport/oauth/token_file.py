@@ -112,6 +112,15 @@ async def hold_token_lock(file: Path) -> AsyncIterator[None]:
         os.close(descriptor)
 
 
+async def replace_tokens(file: Path, kept: KeptTokens) -> None:
+    """Put the tokens of another consent in place of these, while nobody renews them. Raises ConfigurationError."""
+    async with hold_token_lock(file):
+        try:
+            write_tokens(file, kept)
+        except OSError as error:
+            raise ConfigurationError(f"the token file {file} cannot be written: {error.strerror}") from error
+
+
 def lock_of(file: Path) -> Path:
     """The file by which those who renew the tokens wait for each other."""
     return file.with_name(f"{file.name}.lock")

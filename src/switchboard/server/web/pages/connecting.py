@@ -51,9 +51,9 @@ async def add_connection(visit: Visit, fields: Fields) -> Response:
     wanted = NewChannelAccount(
         channel=offer.name,
         name=fields.get("name", "").strip() or offer.name,
-        settings=_read_settings(offer, fields),
+        settings=read_settings(offer, fields),
         secrets={one.name: fields.get(f"{SECRET_FIELDS}{one.name}", "") for one in offer.secrets},
-        strangers=_read_policy(fields),
+        strangers=read_policy(fields),
         owner_of=fields.get("owner_of") or None,
     )
     added = await visit.services.of(CHANNEL_ACCOUNT_SERVICE).add(visit.caller, wanted)
@@ -62,7 +62,7 @@ async def add_connection(visit: Visit, fields: Fields) -> Response:
     return visit.go(f"/connections/accounts/{added.name}?done=added")
 
 
-def _read_settings(offer: ChannelOffer, fields: Fields) -> JsonObject:
+def read_settings(offer: ChannelOffer, fields: Fields) -> JsonObject:
     """The tree of settings. Raises InvalidInput."""
     values: JsonObject = {}
     for question in (*offer.questions, *offer.further):
@@ -74,7 +74,8 @@ def _read_settings(offer: ChannelOffer, fields: Fields) -> JsonObject:
     return values
 
 
-def _read_policy(fields: Fields) -> Policy | None:
+def read_policy(fields: Fields) -> Policy | None:
+    """Who may write, if that was chosen. Raises InvalidInput."""
     typed = fields.get("strangers", "")
     return choice_from(typed, _POLICIES, "strangers") if typed else None
 

@@ -19,7 +19,7 @@ from switchboard.app.connectors.pairing import CODE_VALID, Contact
 from switchboard.app.messages.searching import MessageFilter, Period
 from switchboard.app.messages.views import MessageView
 from switchboard.domain.errors import NotFound
-from switchboard.server.http.channels import CHANNEL_ACCOUNT_SERVICE
+from switchboard.server.http.channels import ACCOUNT_CONSENTS, CHANNEL_ACCOUNT_SERVICE
 from switchboard.server.http.pairing import PAIRING_SERVICE
 from switchboard.server.services import ServiceFactory
 from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields, line_from, reason_from
@@ -38,6 +38,7 @@ _OUTCOMES: Final = {
     "paused": "Paused: nothing is received or sent there until you resume it. What arrives waits at the platform.",
     "resumed": "Resumed: it goes on where it stopped, within a second or two.",
     "allowed": "On the list: their messages are answered from now on.",
+    "signed_in": "Signed in again: it is being connected.",
     "removed": "Removed, with its secret. Its messages stay.",
     "gone": "There is no such account any more.",
 }
@@ -98,6 +99,7 @@ async def show_connection(visit: Visit, entered: Entered = NOTHING_ENTERED) -> R
         names=await name_senders(visit, messages),
         first=_first_answered(messages),
         code=code,
+        sign_in=await visit.services.of(ACCOUNT_CONSENTS).sign_in_state(_name_in(visit)),
         open_code=open_code,
         place=accounts.place(),
         owners=butlers_with_tools(visit.services.runtime) if view.makes_owners else [],
