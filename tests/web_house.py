@@ -300,6 +300,7 @@ async def ids_in_paths(house: House) -> dict[str, str]:
         "rule_id:uuid": newest["rule_id"],
         "outbox_id:uuid": newest["outbox_id"],
         "task_id:uuid": newest["task_id"],
+        "consent_id:uuid": str(house.ids["mail"]),  # there is none: it would be of this session alone
         "version:int": "1",
         "name": "house",
         "channel": "telegram",

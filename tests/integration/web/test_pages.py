@@ -41,6 +41,7 @@ async def addresses_of(house: House) -> dict[str, str]:
         "connection": "/connections/accounts/door",
         "connections-add": "/connections/add",
         "connections-add-one": "/connections/add/telegram",
+        "connections-add-gmail": "/connections/add/gmail",
         "dead-letter": f"/dead-letters/{one['dead_letter_id:uuid']}",
         "dead-letters-many": "/dead-letters/many?category=no_route&action=reroute&to=System1/post",
         "rule": f"/rules/{one['rule_id:uuid']}",
