@@ -121,10 +121,7 @@ async def test_gmail_is_added_by_a_consent_and_signed_in_again(
             await tab.click("main form button")
             assert "Signed in again" in await tab.text()
             seen += [read_tokens(place / "channels.d/gmail.token").refresh_token]
-            entries = (await asyncio.to_thread(told, server.environment, "audit", "list"))["entries"]
-            done = {one["action"]: one["detail"] for one in entries if one["action"].startswith("account:")}
-            assert done["account:signed_in"] == {"name": "gmail", "user": ANN}
-            assert done["account:added"]["account"] == f"email/{ANN}"
+            await _on_the_record(server)
             assert (barriers, tab.troubles) == ([], [])
             codes = {
                 one for address in tab.requests for name, one in parse_qsl(urlsplit(address).query) if name == "code"
@@ -175,6 +172,13 @@ async def _connected(server: Server) -> None:
         return bool(account["state"] == "healthy")
 
     await eventually(holds)
+
+
+async def _on_the_record(server: Server) -> None:
+    entries = (await asyncio.to_thread(told, server.environment, "audit", "list"))["entries"]
+    done = {one["action"]: one["detail"] for one in entries if one["action"].startswith("account:")}
+    assert done["account:signed_in"] == {"name": "gmail", "user": ANN}
+    assert done["account:added"]["account"] == f"email/{ANN}"
 
 
 def _end(server: Server) -> str:
