@@ -194,7 +194,7 @@ class Telling:
             usage=(ModelUsage(said, 1, 1),),
             warning=said,
             entries=(entry_of(turn, ()), Entry("assistant", said)),
-            remembered=(OwnWords(said, subject=said[:200]), OwnWords(f"{said} once", predicate="lives_at")),
+            remembered=(OwnWords(said, subject=_line_of(said)), OwnWords(f"{said} once", predicate="lives_at")),
         )
 
 
@@ -282,7 +282,7 @@ class ForeignHouse:
     # Messages ---------------------------------------------------------------------------------------------------------
 
     async def _submit(self, said: str, kind: str, n: int, channel: str = "telegram") -> str:
-        line = said[:200]
+        line = _line_of(said)
         file = {"media_type": line[:100], "filename": line, "size_bytes": 7}
         more: dict[str, Any] = {"endpoint": f"bot:{kind}", "sender": line, "thread": line}
         if channel == "dashboard":
@@ -314,8 +314,8 @@ class ForeignHouse:
 
     async def _name_person(self, n: int, said: str) -> None:
         """Who writes on Telegram has that name."""
-        await self._post("/v1/people", {"person_id": f"p{n}", "name": said[:100].strip()})
-        for identity in (said[:200], f"{n}{said}"[:200]):
+        await self._post("/v1/people", {"person_id": f"p{n}", "name": _line_of(said)[:100]})
+        for identity in (_line_of(said), _line_of(f"{n}{said}")):
             await self._post(f"/v1/people/p{n}/link", {"channel": "telegram", "identity": identity})
 
     async def _ask_everywhere(self, said: str, n: int) -> list[ShownAt]:
@@ -331,7 +331,7 @@ class ForeignHouse:
 
         await eventually(ask)
         for one, how in ((refused, "refuse"), (asked[-1], "answer")):
-            decision = {"digest": found[one]["digest"], {"refuse": "reason", "answer": "text"}[how]: said[:200]}
+            decision = {"digest": found[one]["digest"], {"refuse": "reason", "answer": "text"}[how]: _line_of(said)}
             await self._post(f"/v1/approvals/{found[one]['approval_id']}/{how}", decision)
             await self._wait_for_reply(one)
         return [
@@ -351,28 +351,28 @@ class ForeignHouse:
         database = self.server.lab.database
         await database.run(_HEARD, UUID(request_id), said)
         await database.run(_CLASSIFIED, UUID(request_id), said)
-        correction = {"to": OTHER, "reason": said[:200], "only_note": True}
+        correction = {"to": OTHER, "reason": _line_of(said), "only_note": True}
         await self._post(f"/v1/messages/{request_id}/correction", correction)
 
     # People -----------------------------------------------------------------------------------------------------------
 
     async def _hold_stranger(self, said: str, n: int) -> list[str]:
-        name = f"{n}{said}"[:200]
-        sender: dict[str, Any] = {"sender": name, "thread": name, "of_sender": {"display_name": said[:200]}}
+        name = _line_of(f"{n}{said}")
+        sender: dict[str, Any] = {"sender": name, "thread": name, "of_sender": {"display_name": _line_of(said)}}
         await self._post("/v1/ingest", envelope_json(said, endpoint="bot:door", **sender))
         [contact] = (await self._get("/v1/pairing?limit=1"))["contacts"]
         return [f"/ui/strangers/{contact['contact_id']}"]
 
     async def _remember(self, said: str, answered: str, n: int) -> list[ShownAt]:
         """What was answered is remembered; another fact takes the place of one, and a run and a summary tell of it."""
-        database, author = self.server.lab.database, f"telegram/bot%3Ahouse/{quote(said[:200], safe='')}"
+        database, author = self.server.lab.database, f"telegram/bot%3Ahouse/{quote(_line_of(said), safe='')}"
         who = Reader(ECHO, Conversation(author), author, private=True)
         place, run = (ECHO, await self._conversation_of(answered)), new_uuid7()
         await database.run(_RUN, run, *place, author)
         await consolidation.note_cost(database, run, said, _NOTHING)
         await consolidation.end(database, [run], "failed", said)
         await database.run(_SUMMARY, *place, new_uuid7(), author, said)
-        await aliases.link(database, ECHO, Naming(said[:200], f"also{n} {said}"[:200]), who.person)
+        await aliases.link(database, ECHO, Naming(_line_of(said), _line_of(f"also{n} {said}")), who.person)
         now = NewFact(author, "self", True, f"{said} now", (), "lives_at")
         assert await facts.learn(database, who, now) == 1
         kept = (await self._get(f"/v1/memory/facts?author={quote(author)}"))["facts"]
@@ -388,7 +388,7 @@ class ForeignHouse:
 
     async def _bury(self, said: str, n: int, failed: str) -> list[str]:
         """Nobody takes it; and what has failed is closed with a reason."""
-        line = said[:200]
+        line = _line_of(said)
         lost: dict[str, Any] = {"channel": "webhook", "provider": "http", "sender": line, "thread": line}
         lost |= {"event": f"lost {n}", "of_sender": {"display_name": line}}
         waiting = (await self._post("/v1/ingest", envelope_json(said, **lost)))["request_id"]
@@ -405,14 +405,13 @@ class ForeignHouse:
 
     async def _change_rules(self, said: str) -> list[str]:
         """Two that meet what is said and one that does not take the places of those before."""
-        name, reason = said[:100], said[:200]
+        name, reason = _line_of(said)[:100], _line_of(said)
         for one in self.rules:
             params = {"reason": reason, "version": one["version"]}
             gone = await self.server.http.delete(f"/v1/rules/{one['rule_id']}", params=params)
             assert gone.is_success, gone.text
         self.rules = [
-            await self._add_rule(name, reason, asks)
-            for asks in ([said[:200]], [said[:200], "x"], [f"{name} else", "x"])
+            await self._add_rule(name, reason, asks) for asks in ([reason], [reason, "x"], [f"{name} else", "x"])
         ]
         changed = self.rules[-1]
         return [f"/ui/rules/{changed['rule_id']}", f"/ui/rules/versions/{changed['version']}"]
@@ -429,7 +428,7 @@ class ForeignHouse:
     async def _schedule(self, said: str, n: int) -> list[str]:
         """A task that failed, and is paused."""
         store = self.tasks
-        author = f"telegram/bot%3Ahouse/{quote(said[:200], safe='')}"
+        author = f"telegram/bot%3Ahouse/{quote(_line_of(said), safe='')}"
         who, gate = Reader(ECHO, Conversation(author), author, private=True), Gate("mail_search", {"query": said})
         new = NewTask(uuid4(), "say" if n % 2 else "do", said, own=True, tainted=False, origin=an_origin(), gate=gate)
         timing = TaskTiming("Europe/Berlin", cron="0 18 * * *")
@@ -451,13 +450,18 @@ class ForeignHouse:
         await database.run(_CHORE, f"sync {n}", said)
         far = f"System1/far{n:03}"
         await self._post("/v1/agents/heartbeat", {"system_id": far, "description": said, "capabilities": [said[:100]]})
-        await self._post("/v1/agents/quarantine", {"system_id": far, "reason": said[:200]})
+        await self._post("/v1/agents/quarantine", {"system_id": far, "reason": _line_of(said)})
 
 
 def _team_of(n: int, purpose: str) -> Team:
     """A team with a butler that has a model, and one on another machine."""
     far = butler(f"far{n:03}", "mcp", url="https://far.example.org/mcp")
     return team_of(butler(f"near{n:03}", models=[f"m{n:03}"]), far, team_id=f"t{n:03}", purpose=purpose)
+
+
+def _line_of(said: str) -> str:
+    """As names and reasons are: not too long, and without blanks around them."""
+    return said[:200].strip()
 
 
 def _mail_of(said: str, n: int) -> bytes:
