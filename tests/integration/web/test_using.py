@@ -14,6 +14,7 @@ import pytest
 from switchboard.app.access import Principal
 from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.pages import PAGES
+from switchboard.transport.programs import death_guard
 from tests.browser import PHONE
 from tests.lab import envelope_json
 from tests.servers import NO_TLS
@@ -158,8 +159,9 @@ async def test_each_role_sees_what_is_its_own(house: House) -> None:
 
 
 async def test_a_page_writes_nothing(house: House) -> None:
-    """Looking changes nothing: every page is made by a database that can only be read."""
+    """Looking changes nothing: every page is made by a database that can only be read. Nor does it start a program."""
     server, ids = house.server, await ids_in_paths(house)
+    death_guard.cache_clear()  # which is what opening the engine for programs asks for
     async with httpx2.AsyncClient(base_url=server.url, verify=NO_TLS, timeout=30) as http:
         await http.post((await link_of(server)).removeprefix(server.url), headers={"origin": server.url})
         name = await server.lab.database.value("select current_database()")
@@ -173,6 +175,7 @@ async def test_a_page_writes_nothing(house: House) -> None:
                 answer = await http.get(f"/ui{path}", params={"name": "telegram/bot%3Ahouse/ann"})
                 missing = "pictures" in path or path.startswith(("/replies/", "/connections/consents/"))
                 assert answer.status_code == (404 if missing else 200), (path, answer.text)
+            assert death_guard.cache_info().misses == 0, "no engine was opened that no butler here has"
         finally:
             async with server.lab.database.connection() as connection:
                 await connection.execute("set default_transaction_read_only = off")
