@@ -67,6 +67,7 @@ def _shown_by(
 _ANN: Final = {"system_id": "System1/house", "author": "telegram/bot%3Ahouse/ann"}
 _FACTS: Final = FilledForm("/memory/facts", "/memory", _ANN, views=True, reason=False)
 _FACT: Final = FilledForm("/memory/facts/{fact}", "/memory", {}, (_FACTS,), views=True, reason=False)
+_LOOK: Final = FilledForm("/welcome/look", "/welcome", views=True, reason=False)
 _RUNS: Final = FilledForm("/memory/runs", "/memory", views=True, reason=False)
 _SUMMARIES: Final = FilledForm("/memory/summaries", "/memory", views=True, reason=False)
 _LETTER: Final = "/dead-letters/{letter}"
@@ -182,8 +183,8 @@ FORMS: Final = (
         told="is active",
     ),
     _reasoned("/tasks/{task}/run", "/tasks/{task}", "was due meanwhile"),
-    FilledForm("/welcome/look", "/welcome", views=True, reason=False),
-    FilledForm("/welcome/model", "/welcome", {"do": "write", "choice": "none"}, reason=False, intends=True),
+    _LOOK,
+    FilledForm("/welcome/model", "/welcome", {"do": "write", "choice": "none"}, (_LOOK,), reason=False, intends=True),
     FilledForm("/welcome/card", "/welcome", {"card": "channel", "state": "skipped"}, reason=False),
     _reasoned("/sessions/end-all", "/sessions"),
     _reasoned("/sessions/{session}/end", "/sessions"),

@@ -174,7 +174,7 @@ class FormVerdict:
         if self._form.pieces:
             changed = played.before != self._never
             found = {"unrecorded" if changed and not self._is_recorded(played.before) else ""}
-        lost = self._bare(played.after) == self._bare(self._never)
+        lost = not self._form.views and self._bare(played.after) == self._bare(self._never)
         found.add("lost" if lost else self._compare(played.after, self._often, _all_of))
         if not self._form.views and not self._is_recorded(played.after):
             found.add("unrecorded")
