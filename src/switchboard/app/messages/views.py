@@ -50,7 +50,6 @@ from switchboard.lanes.notifier import WORK, settled_topic
 from switchboard.store import books, lookup
 from switchboard.store.books import DeliveryTally, KeptBooks
 from switchboard.store.connectors import heartbeats as connectors
-from switchboard.store.database import Database
 from switchboard.store.messages import dead_letters, inbox, outbox
 from switchboard.store.messages.inbox import StoredMessage
 from switchboard.store.models import classification
@@ -237,11 +236,11 @@ class Views:
                 await wait_at_most(min(left, _LOOK_EVERY_S), ring)
 
     async def stop(
-        self, caller: Principal, request_id: UUID, record: Callable[[Database], Awaitable[None]] | None = None
+        self, caller: Principal, request_id: UUID, record: Callable[..., Awaitable[None]] | None = None
     ) -> Stopping:
         """End the turns of a message, keeping what they have written. Raises NotFound.
 
-        `record` is called in the same transaction, if there were any.
+        `record` is called with the database in the same transaction, if there were any.
         """
         await self.own(caller, request_id)
         async with self._database.transaction() as one:
