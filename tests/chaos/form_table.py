@@ -189,6 +189,7 @@ FORMS: Final = (
         "/welcome",
         {"do": "write", "choice": "none"},
         (_LOOK,),
+        told="You already have settings",
         reason=False,
         intends=True,
         pieces=True,
