@@ -304,6 +304,8 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("GET", "/v1/tasks", None, ""),
     ("GET", "/v1/tasks/{rule}", None, ""),
     ("POST", "/v1/tasks/{rule}/cancel", None, ""),
+    ("POST", "/v1/tasks/{rule}/pause", None, ""),
+    ("POST", "/v1/tasks/{rule}/resume", None, ""),
     ("POST", "/v1/tasks/{rule}/run", None, ""),
     ("GET", "/v1/people", None, ""),
     ("POST", "/v1/people", {"person_id": "none", "name": "None"}, ""),
