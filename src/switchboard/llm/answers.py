@@ -82,6 +82,8 @@ def read_document(
     reply, refusal = _READERS[kind](document)
     if formed:
         reply = unwrap_reply(reply, thinks=thinks)
+        if is_quoted(reply.calls, "", [*_read_by_model(request)]):
+            reply = replace(reply, calls=(), unmade="as_text")
     said = speech_of(reply.text, rules_of(request, local=local, thinks=thinks))
     calls = reply.calls or (calls_described(said.text, request) if local else ())
     reply = replace(reply, text=said.text, thought=reply.thought or said.thought, calls=calls)
@@ -111,7 +113,8 @@ def _with_text_calls(reply: Reply, said: Speech, request: Request, *, carried_ou
         return reply
     if reply.stop_reason == "length":
         return replace(reply, text=found.prose, unmade="cut_off")
-    if carried_out and found.calls and not request.no_calls and not is_quoted(said.text, _read_by_model(request)):
+    made = carried_out and found.calls and not request.no_calls
+    if made and not is_quoted(found.calls, said.text, [*_read_by_model(request)]):
         return replace(reply, text="", calls=found.calls, blocks=())
     return replace(reply, text=found.prose, unmade="as_text")
 

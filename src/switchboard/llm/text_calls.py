@@ -12,6 +12,7 @@ import ast
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import unescape
 from typing import Final
 from warnings import catch_warnings
 
@@ -72,6 +73,15 @@ _FIRST_NAME: Final = re.compile(
 )
 _WORD: Final = re.compile(r"\w[\w-]*")
 _BLANKS: Final = re.compile(r"\s+")
+_QUOTED_LINE: Final = re.compile(r"^[\s>|]+", re.MULTILINE)
+_CODE_POINT: Final = re.compile(r"\\{1,8}u([0-9a-fA-F]{4})")
+_ESCAPE: Final = re.compile(r"\\+(?:[nrt][\s>|]*)?")
+"""What JSON has for a break of lines, and the backslash of all else."""
+_ACTION_INPUT: Final = re.compile(r"(?:\\{1,8}n|[\s>|]){1,40}Action Input:")
+_SIGNS: Final = re.compile(r"[\[\]{}()<>\"'`“”„\u2018\u2019«»:=,;]+")
+_NO_WORD: Final = re.compile(r"\W+")
+_AROUND: Final = frozenset({*ARGUMENT_KEYS, *_NAMES, "type", "parameter"})
+_SAME_WORDS: Final = {"none": "null"}
 _WRAPPING: Final = re.compile(
     rf"</?(?:{'|'.join(_TAGS)})>|\[TOOL_CALLS\]|<[|\uff5c][^<>|\uff5c\s]{{1,60}}[|\uff5c]>|^\s*```[\w-]*", re.MULTILINE
 )
@@ -141,14 +151,36 @@ def read_calls(text: str, tools: Sequence[OfferedTool], calls_at: int = -1) -> T
     return TextCalls(_calls(found, offered) if alone else (), prose)
 
 
-def is_quoted(text: str, read: Iterable[str]) -> bool:
-    """Whether calls stand, but for blanks and what is around them, in a text that the model was given to read."""
+def is_quoted(calls: Iterable[ToolCall], text: str, read: Sequence[str]) -> bool:
+    """Whether calls stand in what the model was given to read: one of them with its arguments, or all of a text.
+
+    Neither what is around them counts, nor how they are quoted, escaped and laid out, nor in which form they are.
+    """
+    shapes = tuple(shape for call in calls for shape in _shapes_of(call))
     written = _without_wrapping(text).strip("{}[];,")
-    return any(written in _without_wrapping(one) for one in read)
+    if shapes and any(shape in one for one in map(_words_of, read) for shape in shapes):
+        return True
+    return bool(written) and any(written in _without_wrapping(one) for one in read)
+
+
+def _shapes_of(call: ToolCall) -> Iterator[str]:
+    """The words of a call with arguments, in both orders; the name may follow a word of prose."""
+    name, given = _words_of(call.name).strip(), _words_of(json.dumps(call.arguments, ensure_ascii=False))
+    if given.strip():
+        yield f"{name}{given}"
+        yield f"{given}{name} "
+
+
+def _words_of(text: str) -> str:
+    """What a text has between the signs that calls are made of, without blanks and what differs between the forms."""
+    plain = _CODE_POINT.sub(lambda found: chr(int(found[1], 16)), unescape(text))
+    plain = _QUOTED_LINE.sub("", _ESCAPE.sub("", _ACTION_INPUT.sub(":", plain))).casefold()
+    words = (_NO_WORD.sub("", one) for one in _SIGNS.split(plain))
+    return f" {' '.join(_SAME_WORDS.get(one, one) for one in words if one and one not in _AROUND)} "
 
 
 def _without_wrapping(text: str) -> str:
-    return _BLANKS.sub("", _WRAPPING.sub("", text))
+    return _BLANKS.sub("", _WRAPPING.sub("", _QUOTED_LINE.sub("", text)))
 
 
 def _without_calls(text: str) -> str:
