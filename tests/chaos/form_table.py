@@ -46,6 +46,8 @@ class FilledForm(Struct, frozen=True):
     """Whether its row in the audit comes first, so that what is killed before it is done has another one each time."""
     pieces: bool = False
     """Whether it does several things, each by itself."""
+    starts: bool = False
+    """Whether what it does is complete with the next start only."""
 
     @property
     def name(self) -> str:
@@ -193,6 +195,7 @@ FORMS: Final = (
         reason=False,
         intends=True,
         pieces=True,
+        starts=True,
     ),
     FilledForm("/welcome/card", "/welcome", {"card": "channel", "state": "skipped"}, reason=False),
     _reasoned("/sessions/end-all", "/sessions"),

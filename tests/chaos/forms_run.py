@@ -326,6 +326,10 @@ class FormRound:
                 before = await self._state(database)
                 answer = await sender.send(filled)
                 after = await self._state(database)
+            if form.starts:
+                await _alone(database)
+                async with self._life():
+                    after = await self._state(database)
             return Played(state, before, after, answer, took, tuple(self._gate.changes), changed)
         finally:
             await sender.aclose()

@@ -72,8 +72,7 @@ class GivenClient:
     tenant: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NewConsent:
+class NewConsent(Struct, frozen=True):
     """What was entered for a mailbox that is opened by consent: an account without secrets.
 
     Its `channel` is a preset, as in `switchboard channels add`; its `settings` are those besides what the preset has.

@@ -118,6 +118,8 @@ class FirstRun:
             cards["channel"] = "done"
         if self._settings.models:
             cards["model"] = "done"
+        elif cards["model"] == "done" and self._is_new and not self._is_written:
+            cards["model"] = "open"  # killed before its files were there
         over = WHOLE in settled or (cards["say"] != "open" and cards["model"] != "open")
         return FirstRunState(
             wanted=begun and not over,
@@ -132,10 +134,11 @@ class FirstRun:
         """Note that a card is done, skipped, or open again."""
         async with self._database.transaction() as one:
             if state == "open":
-                await store.reopen_card(one, card)
+                changed = await store.reopen_card(one, card)
             else:
-                await store.settle_card(one, card, state)
-            await audit.append(one, actor.name, "setup:card", {"card": card, "state": state, "reason": reason})
+                changed = await store.settle_card(one, card, state)
+            if changed:
+                await audit.append(one, actor.name, "setup:card", {"card": card, "state": state, "reason": reason})
 
     async def find_models(self) -> Discovery:
         """The models that can be used: this machine is asked, and nothing else."""

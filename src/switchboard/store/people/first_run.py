@@ -17,14 +17,14 @@ async def settled_cards(database: Database) -> Mapping[SetupCard, SettledCard]:
     return {row["card"]: row["state"] for row in await database.rows(query("first_run.cards"))}
 
 
-async def settle_card(database: Database, card: SetupCard, state: SettledCard) -> None:
-    """Note that a card was done or skipped."""
-    await database.run(query("first_run.settle"), card, state)
+async def settle_card(database: Database, card: SetupCard, state: SettledCard) -> bool:
+    """Note that a card was done or skipped. False: that was known."""
+    return await database.change_rows(query("first_run.settle"), card, state) > 0
 
 
-async def reopen_card(database: Database, card: SetupCard) -> None:
-    """Forget that it was."""
-    await database.run(query("first_run.reopen"), card)
+async def reopen_card(database: Database, card: SetupCard) -> bool:
+    """Forget that it was. False: it was not."""
+    return await database.change_rows(query("first_run.reopen"), card) > 0
 
 
 async def was_somebody_answered(database: Database) -> bool:

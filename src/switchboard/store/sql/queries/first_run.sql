@@ -3,7 +3,8 @@ select card, state from first_run;
 
 -- name: settle
 insert into first_run (card, state) values ($1, $2)
-    on conflict (card) do update set state = excluded.state, at = clock_timestamp();
+    on conflict (card) do update set state = excluded.state, at = clock_timestamp()
+    where first_run.state <> excluded.state;
 
 -- name: reopen
 delete from first_run where card = $1;
