@@ -12,7 +12,7 @@ import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
 from typing import Any, Final
@@ -23,8 +23,11 @@ import httpx2
 import pytest
 
 from switchboard.app.access import Principal
+from switchboard.app.account_tables import toml_value
 from switchboard.testing.oauth import CLIENT_ID, CLIENT_SECRET, OAuthPerson, OAuthServer
-from switchboard.transport.oauth.token_file import read_tokens, write_tokens
+from switchboard.transport.oauth.clients import read_client
+from switchboard.transport.oauth.providers import PROVIDERS
+from switchboard.transport.oauth.token_file import KeptTokens, read_tokens, write_tokens
 from tests.browser import DESK, PHONE, Tab, open_tab
 from tests.mail_servers import Dovecot, running_dovecot, running_postfix
 from tests.oauth import final_address
@@ -425,3 +428,49 @@ async def test_a_program_begins_and_finishes_a_consent(
     address = {"address": await final_address(again.json()["page"])}
     assert (await office.http.post(finish, json=address)).json()["added"] is None
     assert read_tokens(tmp_path / "channels.d/gmail.token").refresh_token != before.refresh_token
+
+
+@pytest.mark.parametrize("became", ["removed", "another"])
+async def test_a_sign_in_is_for_the_account_for_which_it_was_begun(
+    office: Opened, provider: OAuthServer, tmp_path: Path, became: str
+) -> None:
+    """Whoever has removed it meanwhile finds it removed; one of the same name keeps its own tokens."""
+    place = tmp_path / "channels.d"
+    place.mkdir(mode=0o700)
+    file, tokens = place / "gmail.toml", place / "gmail.token"
+    server = {"host": "127.0.0.1"}
+    lines = {"address": ANN, "token_file": tokens.name, "imap": server, "smtp": server}
+    told = "\n".join(f"{name} = {toml_value(value)}" for name, value in lines.items())
+    file.write_text(f'channel = "email"\n[settings]\n{told}\n', encoding="utf-8")
+    file.chmod(0o600)
+    kept = KeptTokens(
+        client=read_client(PROVIDERS["google"], client_of(provider)),
+        user=ANN,
+        scopes=(MAIL,),
+        sign_in="switchboard channels login gmail",
+        refresh_token="r",
+        access_token="a",
+        expires_at=datetime.now(UTC),
+        consented_at=datetime.now(UTC),
+    )
+    write_tokens(tokens, kept)
+    begun = (await office.http.post("/v1/channels/gmail/login")).json()
+    address = {"address": await final_address(begun["page"])}
+    if became == "removed":
+        file.unlink()
+        tokens.unlink()
+    else:
+        write_tokens(tokens, replace(kept, user="ben@example.org"))
+    refused = await office.http.post(f"/v1/channels/consents/{begun['consent_id']}/finish", json=address)
+    assert refused.status_code == (404 if became == "removed" else 409), refused.text
+    assert (
+        not [one for one in (file, tokens) if one.exists()] if became == "removed" else read_tokens(tokens).user != ANN
+    )
+    assert await audited(office, "account:signed_in") == []
+
+
+@pytest.mark.parametrize("address", ["http://[x", "http://[::1/?state=1&code=1", "http://\u2100/?code=1", "\x00?a=1"])
+async def test_what_is_pasted_may_be_anything(office: Opened, provider: OAuthServer, address: str) -> None:
+    async with visitor_of(office, provider) as ann:
+        path, _ = await ann.begin()
+        assert (await ann.finish(path, address)).status_code == 422

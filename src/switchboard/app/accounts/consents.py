@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -204,12 +205,11 @@ class AccountConsents:
 
     async def begin_again(self, seat: ConsentSeat, name: str) -> ConsentView:
         """Ask for the same as when the account was added. Raises NotFound, InvalidInput, Conflict."""
-        file = await asyncio.to_thread(self._accounts.find_file, name)
         try:
-            tokens, access = await asyncio.to_thread(access_again, file)
+            _, _, access = await self._find_access(name)
         except ConfigurationError as error:
             raise Conflict(error.message) from error
-        return self._begin_consent(seat, name, access, partial(self._replace_tokens, file, tokens), again=True)
+        return self._begin_consent(seat, name, access, partial(self._replace_tokens, name, access), again=True)
 
     def _begin_consent(
         self,
@@ -339,11 +339,20 @@ class AccountConsents:
         with tokens_for(file, kept):
             return await self._accounts.add_asked(caller, asked, owner_of)
 
-    async def _replace_tokens(self, file: Path, tokens: Path, caller: Principal, kept: KeptTokens) -> None:
-        async with self._accounts.record_change(caller, "signed_in", {"name": file.stem, "user": kept.user}):
+    async def _find_access(self, name: str) -> tuple[Path, Path, AskedAccess]:
+        """Its file, its token file, and what it asks for. Raises NotFound, InvalidInput, ConfigurationError."""
+        file = await asyncio.to_thread(self._accounts.find_file, name)
+        return file, *await asyncio.to_thread(access_again, file)
+
+    async def _replace_tokens(self, name: str, asked: AskedAccess, caller: Principal, kept: KeptTokens) -> None:
+        """Raises NotFound, Conflict, also for another account that has got this name meanwhile."""
+        file, tokens, access = await self._find_access(name)
+        if access != asked:
+            raise Conflict(f"the account {name} is another one than when this was begun: begin it again")
+        async with self._accounts.record_change(caller, "signed_in", {"name": name, "user": kept.user}):
             try:
                 await replace_tokens(tokens, kept)
-                await asyncio.to_thread(file.touch)  # so that its connector is started again
+                await asyncio.to_thread(os.utime, file)  # so that its connector is started again
             except OSError as error:
                 raise Conflict(f"{error.filename or tokens}: {error.strerror or error}") from error
 

@@ -13,7 +13,7 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 from switchboard.core.text.visible import visible_start
 from switchboard.domain.errors import InvalidInput
@@ -75,9 +75,9 @@ class ConsentRequest:
         return given["code"]
 
     def _answer_in(self, address: str) -> Mapping[str, str]:
-        parts, wanted = urlsplit(address.strip()), urlsplit(self.redirect_uri)
-        given = dict(parse_qsl(parts.query))
-        if not given:
+        parts, wanted = _split_address(address.strip()), urlsplit(self.redirect_uri)
+        given = {} if parts is None else dict(parse_qsl(parts.query))
+        if parts is None or not given:
             raise InvalidInput(
                 "this is not the address at the end: after you have consented, the browser cannot open a page whose "
                 f"address begins with {self.redirect_uri}; paste all of that address"
@@ -88,6 +88,14 @@ class ConsentRequest:
                 f"waits at {self.redirect_uri}: paste the address to which the page of this sign-in has led"
             )
         return given
+
+
+def _split_address(address: str) -> SplitResult | None:
+    """None: it is none."""
+    try:
+        return urlsplit(address)
+    except ValueError:
+        return None
 
 
 def _describe_refusal(error: str, description: str) -> str:
