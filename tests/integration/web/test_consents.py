@@ -428,6 +428,12 @@ async def test_a_program_begins_and_finishes_a_consent(
     address = {"address": await final_address(again.json()["page"])}
     assert (await office.http.post(finish, json=address)).json()["added"] is None
     assert read_tokens(tmp_path / "channels.d/gmail.token").refresh_token != before.refresh_token
+    again = await office.http.post("/v1/channels/gmail/login")
+    assert (await office.http.delete("/v1/channels/gmail")).status_code == 200
+    address = {"address": await final_address(again.json()["page"])}
+    finish = f"/v1/channels/consents/{again.json()['consent_id']}/finish"
+    assert (await office.http.post(finish, json=address)).status_code == 404, "it was removed meanwhile"
+    assert list((tmp_path / "channels.d").glob("gmail*")) == [], "and no consent brings it back"
 
 
 @pytest.mark.parametrize("became", ["removed", "another"])

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from switchboard.app.accounts.presets import (
     access_of,
     check_mailbox,
     find_preset,
+    replace_sign_in,
     settings_by_consent,
     tokens_for,
 )
@@ -52,7 +52,7 @@ from switchboard.transport.oauth.clients import EVERYBODY, read_client, typed_cl
 from switchboard.transport.oauth.consent import ConsentFailed, ConsentRequest
 from switchboard.transport.oauth.providers import PROVIDERS, OAuthProvider
 from switchboard.transport.oauth.sign_in import AskedAccess, new_request, redeem_code
-from switchboard.transport.oauth.token_file import KeptTokens, OAuthClient, read_tokens, replace_tokens
+from switchboard.transport.oauth.token_file import KeptTokens, OAuthClient, read_tokens
 from switchboard.transport.oauth.tokens import describe_end, explain_trial
 
 CONSENT_LASTS: Final = timedelta(minutes=10)
@@ -350,11 +350,7 @@ class AccountConsents:
         if access != asked:
             raise Conflict(f"the account {name} is another one than when this was begun: begin it again")
         async with self._accounts.record_change(caller, "signed_in", {"name": name, "user": kept.user}):
-            try:
-                await replace_tokens(tokens, kept)
-                await asyncio.to_thread(os.utime, file)  # so that its connector is started again
-            except OSError as error:
-                raise Conflict(f"{error.filename or tokens}: {error.strerror or error}") from error
+            await replace_sign_in(file, tokens, kept)
 
 
 def _read_entered(wanted: NewConsent, provider: OAuthProvider) -> tuple[str, OAuthClient]:

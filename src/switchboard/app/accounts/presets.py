@@ -6,18 +6,27 @@ for, and the settings of the account. Next: `transport/oauth/sign_in.py`, `addin
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from switchboard.app.ownership import read_ours
 from switchboard.connectors.kernel.accounts import connectable, manifest_of, read_declarations
-from switchboard.domain.errors import ConfigurationError, InvalidInput
+from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import SignInPreset
 from switchboard.transport.oauth.providers import PROVIDERS
 from switchboard.transport.oauth.sign_in import AskedAccess
-from switchboard.transport.oauth.token_file import KeptTokens, OAuthClient, lock_of, read_tokens, write_tokens
+from switchboard.transport.oauth.token_file import (
+    KeptTokens,
+    OAuthClient,
+    lock_of,
+    read_tokens,
+    replace_tokens,
+    write_tokens,
+)
 
 
 def find_preset(name: str) -> tuple[str, SignInPreset] | None:
@@ -45,6 +54,20 @@ def access_again(file: Path) -> tuple[Path, AskedAccess]:
         raise InvalidInput(f"the account {file.stem} has no `token_file`: it signs in with a secret, or by a program")
     kept = read_tokens(tokens)
     return tokens, AskedAccess(kept.client, PROVIDERS[kept.client.provider], kept.scopes, kept.sign_in, kept.user)
+
+
+async def replace_sign_in(file: Path, tokens: Path, kept: KeptTokens) -> None:
+    """Put the tokens of another consent in place of those of an account, whose connector is then started again.
+
+    Raises NotFound if the account was removed meanwhile, as a consent takes minutes, and ConfigurationError.
+    """
+    if not await asyncio.to_thread(file.exists):
+        raise NotFound(f"the account {file.stem} was removed meanwhile: add it again")
+    try:
+        await replace_tokens(tokens, kept)
+        os.utime(file)
+    except OSError as error:
+        raise ConfigurationError(f"{error.filename or tokens} cannot be written: {error.strerror}") from error
 
 
 def check_mailbox(typed: str) -> str:

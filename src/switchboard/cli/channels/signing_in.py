@@ -14,7 +14,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from switchboard.app.accounts.presets import access_again, access_of, check_mailbox, settings_by_consent, tokens_for
+from switchboard.app.accounts.presets import (
+    access_again,
+    access_of,
+    check_mailbox,
+    replace_sign_in,
+    settings_by_consent,
+    tokens_for,
+)
 from switchboard.app.accounts.questions import put_given
 from switchboard.app.settings import Settings
 from switchboard.cli.channels.adding import errors_of
@@ -27,7 +34,7 @@ from switchboard.ports.connector import SignInPreset
 from switchboard.transport.oauth.asking import CLIENT_QUESTIONS, ask_client
 from switchboard.transport.oauth.providers import PROVIDERS
 from switchboard.transport.oauth.sign_in import AskedAccess, sign_in_person
-from switchboard.transport.oauth.token_file import KeptTokens, replace_tokens
+from switchboard.transport.oauth.token_file import KeptTokens
 
 _QUESTIONS: Final = CLIENT_QUESTIONS | {"address"}
 """What can be answered beforehand, beside the settings of the channel."""
@@ -76,14 +83,12 @@ def sign_in_again(file: Path) -> KeptTokens:
     Raises InvalidInput for an account without a token file, and what `sign_in_person` raises.
     """
     tokens, asked = access_again(file)
-    renewed = asyncio.run(_sign_in_again(tokens, asked))
-    file.touch()  # so that its connector is started again
-    return renewed
+    return asyncio.run(_sign_in_again(file, tokens, asked))
 
 
-async def _sign_in_again(tokens: Path, asked: AskedAccess) -> KeptTokens:
+async def _sign_in_again(file: Path, tokens: Path, asked: AskedAccess) -> KeptTokens:
     renewed = await _sign_in(asked, LoginTerminal({}, None, None, asking=False))
-    await replace_tokens(tokens, renewed)
+    await replace_sign_in(file, tokens, renewed)
     return renewed
 
 
