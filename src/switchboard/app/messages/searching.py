@@ -8,7 +8,7 @@ looks through `WALK` messages, and says until when. Next: `store/messages/search
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
@@ -102,38 +102,37 @@ class MessageSearch:
         if direction == "newer" and start is not None:
             walked = await self._walk_messages(wanted, ids.after(start), oldest=True, limit=limit + 1)
             if len(walked.found) > limit or walked.until is not None:
-                limit = _count_fitting(walked.found[::-1], limit) if whole else limit
-                return _page_of_newer(await self._with_texts(walked, whole=whole), start, limit)
+                if whole:
+                    limit = _count_fitting(walked.found[::-1], limit)
+                    walked = await self._with_texts(walked, walked.found[-limit:])
+                return _page_of_newer(walked, start, limit)
             start = None  # those are the newest: a whole page of them
         walked = await self._walk_messages(
             wanted, ids if start is None else ids.before(start), oldest=False, limit=limit + 1
         )
         if not walked.found:
             self._refuse_unknown(caller, wanted, cursor)
-        limit = _count_fitting(walked.found, limit) if whole else limit
-        return _page_of_older(await self._with_texts(walked, whole=whole), start, limit)
+        if whole:
+            limit = _count_fitting(walked.found, limit)
+            walked = await self._with_texts(walked, walked.found[:limit])
+        return _page_of_older(walked, start, limit)
 
     def _refuse_unknown(self, caller: Principal, wanted: MessageFilter, cursor: str | None) -> None:
-        """Names that are wrong, if nothing has been found of them: teams and butlers that are gone have messages.
+        """Refuse wrong names once nothing was found of them: teams and butlers that are gone have messages.
 
-        A connector is not told which teams and butlers there are.
+        A connector is not told which teams and butlers there are. Raises InvalidInput.
         """
         if wanted.channel is not None:
             self._channels.known(wanted.channel, "channel")
         if cursor is not None or caller.role != "operator":
             return
         rules = self._rule_book.rules
-        known: Mapping[str, Sequence[str]] = {
-            "butler": [*rules.members],
-            "team": [team.team_id for team in rules.teams],
-        }
-        for kind, names in known.items():
-            name = getattr(wanted, kind)
-            if name is not None and name not in names:
-                raise InvalidInput(f"there is no {kind} {name!r}{offer(name, names)}", code=f"unknown_{kind}")
+        _require_known("butler", wanted.butler, rules.members)
+        _require_known("team", wanted.team, [team.team_id for team in rules.teams])
 
-    async def _with_texts(self, walked: _Walked, *, whole: bool) -> _Walked:
-        cut = [row.request_id for row in walked.found if row.characters > len(row.text)] if whole else []
+    async def _with_texts(self, walked: _Walked, shown: Sequence[FoundMessage]) -> _Walked:
+        """With the whole texts of those that are shown; those of all may be far more than a page."""
+        cut = [row.request_id for row in shown if row.characters > len(row.text)]
         if not cut:
             return walked
         texts = await store.whole_texts(self._database, cut)
@@ -154,6 +153,11 @@ class MessageSearch:
             if until is None or len(found) == limit:
                 break
         return _Walked(found, until)
+
+
+def _require_known(kind: str, name: str | None, known: Collection[str]) -> None:
+    if name is not None and name not in known:
+        raise InvalidInput(f"there is no {kind} {name!r}{offer(name, known)}", code=f"unknown_{kind}")
 
 
 def _by_index(wanted: MessageFilter) -> bool:
