@@ -34,7 +34,7 @@ from switchboard.store.database import Database
 from switchboard.store.messages import chats
 from switchboard.store.messages.chats import EndedTurn, WrittenMessage
 from switchboard.store.messages.dead_letters import dead_letters_of
-from switchboard.store.work.stopping import stop_conversation
+from switchboard.store.work.stopping import stop_conversation, stop_message
 
 CHAT: Final = Action("chat", CONNECTOR)
 
@@ -192,8 +192,9 @@ class ChatService:
         if request_id is not None:
             if (await self._views.own(caller, request_id)).conversation != where:
                 raise NotFound(f"there is no message {request_id} in this session", field="request_id")
-            return (await self._views.stop(caller, request_id)).stopped
-        stopped = await stop_conversation(self._database, where)
+            stopped = await stop_message(self._database, request_id)
+        else:
+            stopped = await stop_conversation(self._database, where)
         await announce(self._database, self._runtime.notifier, stopped)
         return len(stopped)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final
@@ -45,7 +45,6 @@ from switchboard.domain.shown import (
     ShownDelivery,
     ShownState,
 )
-from switchboard.journey.stopping import announce
 from switchboard.lanes.notifier import WORK, settled_topic
 from switchboard.store import books, lookup
 from switchboard.store.books import DeliveryTally, KeptBooks
@@ -56,7 +55,6 @@ from switchboard.store.models import classification
 from switchboard.store.rules import remote_agents
 from switchboard.store.rules.teams import Overview, TeamFilter, overview
 from switchboard.store.work import lanes, ledger
-from switchboard.store.work.stopping import stop_message
 from switchboard.tasks import wait_at_most
 
 MESSAGES: Final = Action("messages", CONNECTOR)
@@ -120,14 +118,6 @@ class MessageReplies:
     settled: bool
     state: str
     replies: Sequence[ReplyView]
-
-
-@dataclass(frozen=True, slots=True)
-class Stopping:
-    """How many turns of the message were told to end; 0: all had ended."""
-
-    request_id: UUID
-    stopped: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,21 +224,6 @@ class Views:
                 if now.settled or len(now.replies) > seen or left <= 0 or gone.is_set():
                     return now
                 await wait_at_most(min(left, _LOOK_EVERY_S), ring)
-
-    async def stop(
-        self, caller: Principal, request_id: UUID, record: Callable[..., Awaitable[None]] | None = None
-    ) -> Stopping:
-        """End the turns of a message, keeping what they have written. Raises NotFound.
-
-        `record` is called with the database in the same transaction, if there were any.
-        """
-        await self.own(caller, request_id)
-        async with self._database.transaction() as one:
-            stopped = await stop_message(one, request_id)
-            if stopped and record is not None:
-                await record(one)
-        await announce(self._database, self._runtime.notifier, stopped)
-        return Stopping(request_id, len(stopped))
 
     async def _replies(self, request_id: UUID) -> MessageReplies:
         state, rows = await outbox.replies_of(self._database, request_id)

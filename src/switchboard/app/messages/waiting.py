@@ -11,16 +11,25 @@ from typing import Final
 from uuid import UUID
 
 from switchboard.app.access import OPERATOR, Action, Principal
-from switchboard.app.messages.views import Stopping, Views
+from switchboard.app.messages.views import Views
 from switchboard.app.runtime import Runtime
 from switchboard.domain.errors import NotFound
+from switchboard.journey.stopping import announce
 from switchboard.lanes.notifier import WORK
-from switchboard.store.database import Database
 from switchboard.store.messages import inbox
 from switchboard.store.people import audit
 from switchboard.store.work import lanes
+from switchboard.store.work.stopping import stop_message
 
 TRY_NOW: Final = Action("try_now", OPERATOR)
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """How many turns of the message were told to end; 0: all had ended."""
+
+    request_id: UUID
+    stopped: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +54,15 @@ async def try_now(runtime: Runtime, caller: Principal, request_id: UUID, reason:
     return TriedNow(request_id, tried)
 
 
-async def stop_turns(views: Views, caller: Principal, request_id: UUID, reason: str | None = None) -> Stopping:
-    """End the turns of a message, as `Views.stop`, and write down who did and why. Raises NotFound."""
-
-    async def record(one: Database) -> None:
-        detail = {"request_id": str(request_id), "reason": reason}
-        await audit.append(one, caller.name, "message:stopped", detail)
-
-    return await views.stop(caller, request_id, record)
+async def stop_turns(
+    views: Views, runtime: Runtime, caller: Principal, request_id: UUID, reason: str | None = None
+) -> Stopping:
+    """End the turns of a message, keeping what they have written; who did and why is in the audit. Raises NotFound."""
+    await views.own(caller, request_id)
+    async with runtime.database.transaction() as one:
+        stopped = await stop_message(one, request_id)
+        if stopped:
+            detail = {"request_id": str(request_id), "reason": reason}
+            await audit.append(one, caller.name, "message:stopped", detail)
+    await announce(runtime.database, runtime.notifier, stopped)
+    return Stopping(request_id, len(stopped))

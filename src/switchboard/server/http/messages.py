@@ -16,8 +16,8 @@ from switchboard.app.messages.blobs import RAW
 from switchboard.app.messages.explain import EXPLAIN, Explanation, explain
 from switchboard.app.messages.reroutes import REROUTE, MessageRerouter, ReroutedMessage, RerouteOrder
 from switchboard.app.messages.searching import MessageFilter, MessageSearch, Period
-from switchboard.app.messages.views import MESSAGES, MessageDetail, MessageReplies, Stopping
-from switchboard.app.messages.waiting import TRY_NOW, TriedNow, stop_turns, try_now
+from switchboard.app.messages.views import MESSAGES, MessageDetail, MessageReplies
+from switchboard.app.messages.waiting import TRY_NOW, Stopping, TriedNow, stop_turns, try_now
 from switchboard.domain.routing import Target
 from switchboard.domain.shown import MessageState
 from switchboard.server.contracts.base import Cursor, Limit, Word
@@ -117,7 +117,7 @@ async def get_replies(
 async def stop_message(caller: Caller, parts: Parts, request_id: UUID, body: ReasonBody | None = None) -> Response:
     """They end within a second, with what they have written. Messages behind it are kept. Senders write `/stop`."""
     reason = None if body is None else body.reason
-    return answer(await stop_turns(parts.views, caller, request_id, reason))
+    return answer(await stop_turns(parts.views, parts.runtime, caller, request_id, reason))
 
 
 @router.post("/{request_id}/reroute", **operation("reroute_message", "Reroute a message", ReroutedMessage, 404, 409))

@@ -144,7 +144,7 @@ def _go_back(visit: Visit, fields: Fields, thread: str, to: str = "") -> Respons
 async def stop_answer(visit: Visit, fields: Fields) -> Response:
     """End the answer, with what was written so far."""
     thread, _ = await visit.services.of(PAGE_CHATS).exchange(visit.caller, speaker_of(visit), _message_id(visit))
-    await stop_turns(visit.services.views, visit.caller, _message_id(visit))
+    await stop_turns(visit.services.views, visit.services.runtime, visit.caller, _message_id(visit))
     return _go_back(visit, fields, thread)
 
 

@@ -110,7 +110,9 @@ async def try_again(visit: Visit, fields: Fields) -> Response:
 
 async def stop_message(visit: Visit, fields: Fields) -> Response:
     """End its turns, with what they have written."""
-    done = await stop_turns(visit.services.views, visit.caller, _message_id(visit), reason_from(fields))
+    done = await stop_turns(
+        visit.services.views, visit.services.runtime, visit.caller, _message_id(visit), reason_from(fields)
+    )
     return _go_back(visit, "stopped" if done.stopped else "nothing")
 
 
