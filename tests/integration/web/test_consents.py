@@ -24,6 +24,8 @@ import pytest
 
 from switchboard.app.access import Principal
 from switchboard.app.account_tables import toml_value
+from switchboard.app.accounts.presets import tokens_for
+from switchboard.domain.errors import ConfigurationError
 from switchboard.testing.oauth import CLIENT_ID, CLIENT_SECRET, OAuthPerson, OAuthServer
 from switchboard.transport.oauth.clients import read_client
 from switchboard.transport.oauth.providers import PROVIDERS
@@ -436,14 +438,10 @@ async def test_a_program_begins_and_finishes_a_consent(
     assert list((tmp_path / "channels.d").glob("gmail*")) == [], "and no consent brings it back"
 
 
-@pytest.mark.parametrize("became", ["removed", "another"])
-async def test_a_sign_in_is_for_the_account_for_which_it_was_begun(
-    office: Opened, provider: OAuthServer, tmp_path: Path, became: str
-) -> None:
-    """Whoever has removed it meanwhile finds it removed; one of the same name keeps its own tokens."""
-    place = tmp_path / "channels.d"
+def write_gmail(place: Path, provider: OAuthServer, name: str = "gmail") -> tuple[Path, Path]:
+    """The files of an account that signs in by `gmail.token`."""
     place.mkdir(mode=0o700)
-    file, tokens = place / "gmail.toml", place / "gmail.token"
+    file, tokens = place / f"{name}.toml", place / "gmail.token"
     server = {"host": "127.0.0.1"}
     lines = {"address": ANN, "token_file": tokens.name, "imap": server, "smtp": server}
     told = "\n".join(f"{name} = {toml_value(value)}" for name, value in lines.items())
@@ -460,19 +458,42 @@ async def test_a_sign_in_is_for_the_account_for_which_it_was_begun(
         consented_at=datetime.now(UTC),
     )
     write_tokens(tokens, kept)
+    return file, tokens
+
+
+@pytest.mark.parametrize("became", ["removed", "another"])
+async def test_a_sign_in_is_for_the_account_for_which_it_was_begun(
+    office: Opened, provider: OAuthServer, tmp_path: Path, became: str
+) -> None:
+    """Whoever has removed it meanwhile finds it removed; one of the same name keeps its own tokens."""
+    file, tokens = write_gmail(tmp_path / "channels.d", provider)
     begun = (await office.http.post("/v1/channels/gmail/login")).json()
     address = {"address": await final_address(begun["page"])}
     if became == "removed":
         file.unlink()
         tokens.unlink()
     else:
-        write_tokens(tokens, replace(kept, user="ben@example.org"))
+        write_tokens(tokens, replace(read_tokens(tokens), user="ben@example.org"))
     refused = await office.http.post(f"/v1/channels/consents/{begun['consent_id']}/finish", json=address)
     assert refused.status_code == (404 if became == "removed" else 409), refused.text
     assert (
         not [one for one in (file, tokens) if one.exists()] if became == "removed" else read_tokens(tokens).user != ANN
     )
     assert await audited(office, "account:signed_in") == []
+
+
+async def test_a_new_account_leaves_the_tokens_of_another_alone(
+    office: Opened, provider: OAuthServer, tmp_path: Path
+) -> None:
+    """Files of accounts may be renamed; their tokens are then called as before."""
+    _, tokens = write_gmail(tmp_path / "channels.d", provider, "work")
+    wanted = {"channel": "gmail", "address": "ben@example.org", "client_file": client_of(provider).decode()}
+    refused = await office.http.post("/v1/channels/consents", json=wanted)
+    assert (refused.status_code, "the account work signs in by" in refused.text) == (409, True), refused.text
+    with pytest.raises(ConfigurationError, match="work"), tokens_for(tokens.with_suffix(".toml"), read_tokens(tokens)):
+        pass
+    assert read_tokens(tokens).user == ANN
+    assert (await office.http.post("/v1/channels/consents", json={**wanted, "name": "ben"})).status_code == 201
 
 
 @pytest.mark.parametrize("address", ["http://[x", "http://[::1/?state=1&code=1", "http://\u2100/?code=1", "\x00?a=1"])

@@ -31,6 +31,7 @@ from switchboard.app.accounts.presets import (
     check_mailbox,
     find_preset,
     replace_sign_in,
+    require_own_tokens,
     settings_by_consent,
     tokens_for,
 )
@@ -323,6 +324,7 @@ class AccountConsents:
         manifest, file = find_manifest(channel), find_new_file(self._settings, wanted.name)
         try:
             require_room(self._settings, manifest)
+            require_own_tokens(file)
         except ConfigurationError as error:
             raise Conflict(error.message) from error
         require_from_afar(manifest, wanted.settings)

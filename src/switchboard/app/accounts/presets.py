@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from switchboard.app.ownership import read_ours
@@ -88,12 +88,25 @@ def tokens_beside(file: Path) -> Path:
     return file.with_name(f"{file.stem}.token")
 
 
+def require_own_tokens(file: Path) -> None:
+    """Check that no other account signs in by the token file of a new one. Raises ConfigurationError."""
+    tokens = tokens_beside(file)
+    for other in sorted(file.parent.glob("*.toml")):
+        with suppress(ConfigurationError):
+            if other != file and read_declarations(other, read_ours).token_file == tokens:
+                break
+    else:
+        return
+    raise ConfigurationError(f"the account {other.stem} signs in by {tokens}: give the new account another name")
+
+
 @contextmanager
 def tokens_for(file: Path, kept: KeptTokens) -> Iterator[None]:
     """The token file of a new account is there within the block, and stays if the account's file is there at its end.
 
     Raises ConfigurationError.
     """
+    require_own_tokens(file)
     tokens = tokens_beside(file)
     try:
         tokens.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
