@@ -64,6 +64,8 @@ _UNWATCHED: Final = {
     for name in ("installed_functions", "process", "fact_unread", "fact_terms", "fact_term_count", "fact_space")
 }
 """What servers write at any time by themselves."""
+_DRAFTS: Final = ".switchboard-setup"
+"""What the first run was killed with; the next attempt begins by removing it."""
 _WITHIN_S: Final = 30.0
 
 State = Counter[str]
@@ -395,6 +397,8 @@ class FormRound:
             for [text] in await database.fetch(f"select to_jsonb(t)::text from {table} t"):  # noqa: S608  its names
                 rows[f"{table} {self._same_each_time(text)}"] += 1
         for file in sorted((self._place / "home").rglob("*")):
+            if _DRAFTS in file.parts:
+                continue
             content = file.read_bytes().decode(errors="replace") if file.is_file() else "/"
             rows[f"{file.relative_to(self._place)} {self._same_each_time(content)}"] += 1
         return rows
