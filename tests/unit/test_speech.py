@@ -311,6 +311,21 @@ def test_prose_before_the_call_of_a_template_goes_back_without_its_marks(finish:
     assert "tool_call" not in reply.text
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        '<tool_call>{"name": "write_file", "arguments": {"path"}}</tool_call>',
+        "<function=write_file>{path}</function>",
+        f'<tool_call>{{"name": "write_file", }}</tool_call>\n<tool_call>{JSON}</tool_call>',
+        f'<tool_call>{JSON}</tool_call>\n<tool_call>{{"name": "write_file", }}</tool_call>',
+    ],
+)
+def test_what_stands_around_a_call_that_cannot_be_read_is_not_lost(broken: str) -> None:
+    reply = reply_to(f"It rains.\n{broken}\nTake an umbrella.")
+    assert (reply.text, reply.calls, reply.unmade) == ("It rains.\n\nTake an umbrella.", (), "as_text")
+    assert reply_to(f"{broken}\nTake an umbrella.").text == "Take an umbrella."
+
+
 @pytest.mark.parametrize("form", ["tool_call", "function", "parameters"])
 @pytest.mark.parametrize("before", ["", "I write it.\n"])
 @pytest.mark.parametrize("local", [True, False])

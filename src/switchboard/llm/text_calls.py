@@ -194,11 +194,19 @@ def _without_calls(text: str) -> str:
 
 
 def _end_of_calls(text: str) -> int:
-    """Where the calls end with which a text begins, the whole of it if they cannot be read."""
+    """Where the calls end with which a text begins."""
     try:
         return _beginning(text)[1]
     except (_Unreadable, ValueError, RecursionError):
-        return len(text)
+        return _end_of_unreadable(text)
+
+
+def _end_of_unreadable(text: str) -> int:
+    """Where the call ends that cannot be read, with which a text begins: the whole of it, if nothing closes it."""
+    tag = _TAG.match(text)
+    closing = "</function>" if tag is None else _CLOSINGS[tag.group()]
+    end = text.find(closing)
+    return len(text) if end < 0 else end + len(closing)
 
 
 def _read(written: str, offered: Mapping[str, OfferedTool], *, marked: bool) -> tuple[Sequence[JsonMapping], int]:
@@ -208,7 +216,7 @@ def _read(written: str, offered: Mapping[str, OfferedTool], *, marked: bool) -> 
     except _NoCall:
         return [], -1
     except (_Unreadable, ValueError, RecursionError):
-        return [], len(written)
+        return [], _end_of_unreadable(written) if marked else len(written)
 
 
 def _all_offered(found: Sequence[JsonMapping], offered: Mapping[str, OfferedTool]) -> bool:
