@@ -61,9 +61,13 @@ def test_up_from_nothing_on_the_embedded_database(place: Path) -> None:
         url = re.search(r"http://\S+", lines[0])
         assert url is not None
         assert str(token) in lines[1]
-        assert re.fullmatch(rf"Try it: SWITCHBOARD_URL={re.escape(url[0])} (\S*/)?switchboard chat\n", lines[2])
+        tried = re.fullmatch(rf"Try it: (.+ SWITCHBOARD_URL={re.escape(url[0])} (\S*/)?switchboard chat)\n", lines[2])
+        assert tried is not None
+        elsewhere = {name: value for name, value in env.items() if not name.startswith("SWITCHBOARD_")}
+        chat = subprocess.run(["/bin/sh", "-c", f"{tried[1]} --once hello"], env=elsewhere, check=False)
+        assert chat.returncode == 0, "as it stands, in another terminal"
         listed = told({**env, "SWITCHBOARD_URL": url[0]}, "messages", "list")["messages"]
-        assert [m["request_id"] for m in listed] == [sent["request_id"]]
+        assert [m["request_id"] for m in listed][1:] == [sent["request_id"]]
     finally:
         process.send_signal(signal.SIGHUP)
         assert process.wait(DEADLINE) == 0

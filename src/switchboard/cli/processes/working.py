@@ -144,11 +144,18 @@ async def _offer_link(switchboard: Switchboard, opened: OpenedProcess, answering
     except (OSError, SwitchboardError):  # `switchboard open` says what is wrong
         return
     where = runtime.settings.public_url or url_of(runtime.settings.host, runtime.settings.port)
-    again = f"{program()} open"
+    again = f"{_found_from_elsewhere(runtime.settings)}{program()} open"
     out().print(
         f"Open it: {where.rstrip('/')}{link.path}  (works once, within 10 minutes; for another: {again})",
         soft_wrap=True,
     )
+
+
+def _found_from_elsewhere(settings: Settings) -> str:
+    """What a command in another terminal needs before it, to find this data directory and its token."""
+    into = f"cd {quote(str(Path.cwd()))} && " if Path(FILE_NAME).exists() else ""
+    named = os.environ.get("SWITCHBOARD_DATA_DIR")
+    return f"{into}SWITCHBOARD_DATA_DIR={quote(str(settings.data_dir.absolute()))} " if named else into
 
 
 def _announce_server(settings: Settings, url: str) -> None:
@@ -160,9 +167,7 @@ def _announce_server(settings: Settings, url: str) -> None:
     console = out()
     console.print(f"Switchboard {__version__} listens on {url} (API: {url}/docs)", soft_wrap=True)
     console.print(f"Operator's token: {token_file}", soft_wrap=True)
-    # If the settings file is used, commands find the token only next to it.
-    into = f"cd {quote(str(Path.cwd()))} && " if Path(FILE_NAME).exists() else ""
-    console.print(f"Try it: {into}{other}{program()} chat", soft_wrap=True)
+    console.print(f"Try it: {_found_from_elsewhere(settings)}{other}{program()} chat", soft_wrap=True)
     sys.stdout.flush()
 
 
