@@ -308,7 +308,7 @@ def _model_findings(said: Mapping[str, object]) -> list[CheckResult]:
 def test_doctor_says_which_models_classify(provider: Provider) -> None:
     models = tuple(map(provider.model, ("one", "two")))
     [found] = _model_findings({"models": models})
-    assert found.detail == "2 models; none of them classifies messages"
+    assert found.detail == "2 models; none classifies messages"
     [found] = _model_findings({"models": models, "classify": {"models": ["two", "one"]}})
     assert found.detail == "2 models; in order of preference: two, one"
 

@@ -18,6 +18,6 @@ def check_models(models: Sequence[ModelSpec], asked: Sequence[str]) -> list[Chec
     remedy = "fix it where the workers run, then: switchboard models test"
     lacking = [warning(f"model {model.name}", why, remedy) for model, why in found if why is not None]
     whole = sum(why is None for _, why in found)
-    order = f"in order of preference: {', '.join(asked)}" if asked else "none of them classifies messages"
+    order = f"in order of preference: {', '.join(asked)}" if asked else "none classifies messages"
     good = [ok("models", f"{count_of(whole, 'model')}; {order}")]
     return (good if whole else []) + lacking

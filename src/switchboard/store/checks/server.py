@@ -31,7 +31,7 @@ async def check_server(database: Database) -> list[CheckResult]:
     if abs(skew) > MAX_SKEW:
         found.append(error("clock", f"the database's clock differs by {skew:+.1f} s", "synchronise both with NTP"))
     else:
-        found.append(ok("clock", f"{skew:+.3f} s between the database and this machine"))
+        found.append(ok("clock", f"{abs(skew):.3f} s between the database and this machine"))
     return found
 
 
