@@ -53,7 +53,7 @@ def files_of(choice: Choice) -> Mapping[PurePosixPath, str]:
 
 def _settings_text(choice: Choice) -> str:
     lines = [
-        "# Written by `switchboard init`; it is yours to edit. All settings: docs/configuration.md",
+        "# Written by `switchboard init` or the page; it is yours to edit. All settings: docs/configuration.md",
         'teams_dir = "teams"',
         f"data_dir = {_toml_of(choice.data_dir)}",
         'channels_dir = "channels.d"',
