@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from gzip import compress
@@ -120,7 +121,8 @@ def operator(server: Server) -> Iterator[httpx2.Client]:
 
 @pytest.mark.parametrize("point", ["setup_recorded", "restart_drained"])
 def test_killed_after_writing_the_next_start_has_it_all(tmp_path: Path, database_url: str, point: str) -> None:
-    with started(tmp_path, DATABASE_URL=database_url, CRASH_AT=point) as server, operator(server) as http:
+    place = {"CHANNELS_DIR": str(tmp_path / "data/accounts")}
+    with started(tmp_path, DATABASE_URL=database_url, CRASH_AT=point, **place) as server, operator(server) as http:
         assert http.get("/v1/setup").json()["wanted"]
         try:
             http.post("/v1/setup/files", json={"butler": "jeeves"})
@@ -135,6 +137,8 @@ def test_killed_after_writing_the_next_start_has_it_all(tmp_path: Path, database
         before = there(tmp_path / "teams")
         assert http.post("/v1/setup/files", json={"butler": "other"}).status_code == 409
         assert there(tmp_path / "teams") == before
+    settings = tomllib.loads((tmp_path / SETTINGS).read_text(encoding="utf-8"))
+    assert (settings["data_dir"], settings["channels_dir"]) == ("data", "data/accounts"), "as the first start had them"
 
 
 def test_up_prints_a_link_that_shows_whom_it_signs_in_and_signs_in(tmp_path: Path, database_url: str) -> None:

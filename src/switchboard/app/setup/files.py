@@ -30,7 +30,8 @@ class Choice(Struct, frozen=True):
 
     `found` is what the model was found to be like, `concurrency` how many requests it runs at once, if that is not
     usual. `workspace` is the directory of the butler's files as the team file names it; `owner` the person who may use
-    all of its tools; `zone` the time zone in which the butler reads and tells times; `data_dir` where the database is.
+    all of its tools; `zone` the time zone in which the butler reads and tells times; `data_dir` where the database is,
+    `channels_dir` where accounts are.
     """
 
     butler: str
@@ -39,6 +40,7 @@ class Choice(Struct, frozen=True):
     owner: str
     zone: str = "UTC"
     data_dir: str = "data"
+    channels_dir: str = "channels.d"
     found: ModelTraits = NO_TRAITS
     concurrency: int | None = None
 
@@ -56,7 +58,7 @@ def _settings_text(choice: Choice) -> str:
         "# Written by `switchboard init` or the page; it is yours to edit. All settings: docs/configuration.md",
         'teams_dir = "teams"',
         f"data_dir = {_toml_of(choice.data_dir)}",
-        'channels_dir = "channels.d"',
+        f"channels_dir = {_toml_of(choice.channels_dir)}",
     ]
     if choice.offer is None:
         return "\n".join(lines) + "\n"

@@ -168,6 +168,7 @@ class FirstRun:
             f"cli:{getpass.getuser()}",
             zone_of_machine(),
             as_in_team_file(self._directory, self._settings.data_dir.absolute(), PurePosixPath()),
+            as_in_team_file(self._directory, self._settings.channels_dir.absolute(), PurePosixPath()),
         )
         if brief is not None and brief.tried.ok:
             choice = replace(choice, found=traits_of(brief.tried))
