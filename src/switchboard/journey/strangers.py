@@ -36,7 +36,7 @@ LATE_TEXT: Final = (
 )
 STRANGER_TEXT: Final = "Your message has been kept. An operator must approve you before it is read and answered."
 PAIRED_TEXT: Final = (
-    "You may write here now. Tools, such as those for files and web pages, are used for owners only; if you should be "
+    "You may write here now. Tools, such as those for files and web pages, are used for owners only; to become "
     "one, ask the operator for a code for owners."
 )
 OWNER_TEXT: Final = "You may write here now, and you are an owner of {name}: it uses its tools for you."
