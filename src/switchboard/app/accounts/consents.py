@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from switchboard.app.access import Principal
 from switchboard.app.accounts.adding import AskedAccount, require_room
+from switchboard.app.accounts.entered import NewChannelAccount, find_manifest, hide_secrets, read_entered
 from switchboard.app.accounts.files import find_new_file
 from switchboard.app.accounts.presets import (
     access_again,
@@ -35,15 +36,7 @@ from switchboard.app.accounts.presets import (
     settings_by_consent,
     tokens_for,
 )
-from switchboard.app.accounts.questions import check_settings, require_from_afar
-from switchboard.app.accounts.service import (
-    AddedAccount,
-    ChannelAccounts,
-    NewChannelAccount,
-    find_manifest,
-    hide_secrets,
-    require_owner_possible,
-)
+from switchboard.app.accounts.service import AddedAccount, ChannelAccounts
 from switchboard.app.ownership import read_ours
 from switchboard.app.runtime import Runtime
 from switchboard.connectors.kernel.accounts import read_declarations
@@ -58,6 +51,7 @@ from switchboard.transport.oauth.tokens import describe_end, explain_trial
 
 CONSENT_LASTS: Final = timedelta(minutes=10)
 _MOST: Final = 100
+"""Of those that were begun, the newest, are kept."""
 _GONE: Final = (
     "this sign-in is not known here: it was answered already, or ended, as it does ten minutes after it was begun and "
     "when the server is restarted; begin it again, under Connections"
@@ -327,12 +321,7 @@ class AccountConsents:
             require_own_tokens(file)
         except ConfigurationError as error:
             raise Conflict(error.message) from error
-        require_from_afar(manifest, wanted.settings)
-        values = check_settings(manifest, settings_by_consent(preset, file, address, wanted.settings))
-        asked = AskedAccount(manifest, wanted.name, values, {}, wanted.strangers)
-        if wanted.owner_of is not None:
-            require_owner_possible(asked)
-        return asked
+        return read_entered(wanted, manifest, settings_by_consent(preset, file, address, wanted.settings), {})
 
     async def _add_account(
         self, asked: AskedAccount, owner_of: str | None, caller: Principal, kept: KeptTokens

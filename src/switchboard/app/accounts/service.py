@@ -1,7 +1,8 @@
 """Accounts of channels for the page and the API: listed, added, tested, paused, resumed and removed.
 
 Operators only. They are files in `channels_dir`, which `switchboard up` watches: a new account is connected within a
-second, and a paused one stays so over restarts. Every change is audited. Next: `adding.py`, `standing.py`.
+second, and a paused one stays so over restarts. Every change is audited. Next: `entered.py`, `adding.py`,
+`standing.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import platform
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -28,8 +29,14 @@ from switchboard.app.accounts.adding import (
     keep_account,
     try_account,
 )
+from switchboard.app.accounts.entered import (
+    NewChannelAccount,
+    find_manifest,
+    hide_secrets,
+    read_entered,
+    read_secrets,
+)
 from switchboard.app.accounts.files import (
-    KeptSecret,
     account_names,
     find_new_file,
     known_accounts,
@@ -38,17 +45,14 @@ from switchboard.app.accounts.files import (
     resume_account,
 )
 from switchboard.app.accounts.names import PREFIX
-from switchboard.app.accounts.questions import check_settings, require_from_afar
 from switchboard.app.accounts.standing import AccountFacts, AccountStanding, facts_of_connectors, find_standings
 from switchboard.app.accounts.tokens import lock_token, require_free, token_file
 from switchboard.app.connectors.pairing import PairingCode, PairingService
 from switchboard.app.ownership import read_ours
 from switchboard.app.runtime import Runtime
-from switchboard.connectors.kernel.accounts import Configured, connectable, manifest_of, pause_file, read_account
+from switchboard.connectors.kernel.accounts import Configured, pause_file, read_account
 from switchboard.connectors.kernel.pausing import pause_account, paused_account
-from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.people.strangers import Policy, owner_by_code_mistake
-from switchboard.core.text.words import offer
 from switchboard.domain.errors import (
     ConfigurationError,
     Conflict,
@@ -58,7 +62,7 @@ from switchboard.domain.errors import (
     Unavailable,
 )
 from switchboard.domain.json_values import JsonObject
-from switchboard.ports.connector import Capabilities, Identity, Manifest, SignInRefused
+from switchboard.ports.connector import Capabilities, Identity, SignInRefused
 from switchboard.store.connectors import heartbeats
 from switchboard.store.connectors import standing as store
 from switchboard.store.connectors.standing import LastTraffic
@@ -72,21 +76,6 @@ _AT_A_TIME: Final = 4
 
 log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class NewChannelAccount:
-    """What was entered for a new account. `settings` is a tree as in the account's file.
-
-    `owner_of`: the butler that the sender of the code will own.
-    """
-
-    channel: str
-    name: str
-    settings: JsonObject
-    secrets: Mapping[str, str] = field(repr=False)
-    strangers: Policy | None = None
-    owner_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,13 +316,7 @@ class ChannelAccounts:
         """What was entered, checked without the platform. Raises InvalidInput, Conflict."""
         manifest = find_manifest(wanted.channel)
         find_new_file(self._settings, wanted.name)
-        secrets = _read_secrets(manifest, wanted.secrets)
-        require_from_afar(manifest, wanted.settings)
-        values = check_settings(manifest, wanted.settings)
-        asked = AskedAccount(manifest, wanted.name, values, secrets, wanted.strangers)
-        if wanted.owner_of is not None:
-            require_owner_possible(asked)
-        return asked
+        return read_entered(wanted, manifest, wanted.settings, read_secrets(manifest, wanted.secrets))
 
     async def _try_account(self, asked: AskedAccount) -> TriedAccount:
         secrets = [one.value for one in asked.secrets.values()]
@@ -391,17 +374,6 @@ class ChannelAccounts:
         return AccountFacts(await self._find_served(), connectors, Counter(standing_by), **work)
 
 
-def find_manifest(channel: str) -> Manifest:
-    """The manifest of a channel that can be connected. Raises InvalidInput."""
-    known = connectable()
-    if channel not in known:
-        raise InvalidInput(f"there is no channel {channel[:64]!r} to connect{offer(channel, known)}", field="channel")
-    try:
-        return manifest_of(channel)
-    except ConfigurationError as error:
-        raise InvalidInput(error.message, field="channel") from error
-
-
 def _describe_to_do(account: Configured, endpoint: str) -> str | None:
     to_do = account.manifest.to_do
     return to_do(account.account, Identity(endpoint)) if to_do else None
@@ -415,33 +387,3 @@ def split_account(account: str | None) -> tuple[str, str]:
     """Channel and endpoint of `telegram/bot:123456`."""
     channel, _, endpoint = (account or "").partition("/")
     return channel, endpoint
-
-
-def require_owner_possible(asked: AskedAccount) -> None:
-    """Check that a code can make its sender an owner. Raises InvalidInput."""
-    from_channel = owner_by_code_mistake(CHANNELS[asked.manifest.channel])
-    if from_channel:
-        raise InvalidInput(from_channel, field="owner_of")
-    if asked.policy != "pair":
-        raise InvalidInput(
-            f"owners are made by a code, and none is needed where strangers is {asked.policy}", field="owner_of"
-        )
-
-
-def _read_secrets(manifest: Manifest, given: Mapping[str, str]) -> Mapping[str, KeptSecret]:
-    """Those that were entered. Raises InvalidInput."""
-    known = {one.name: one for one in manifest.secrets}
-    if unknown := sorted(given.keys() - known.keys()):
-        raise InvalidInput(f"the channel has no secret {unknown[0][:64]!r}{offer(unknown[0], known)}", field="secrets")
-    found = {name: KeptSecret(value.strip()) for name, value in given.items() if value.strip()}
-    for secret in manifest.secrets:
-        if not secret.optional and secret.name not in found:
-            raise InvalidInput(f"{secret.name} is missing: {secret.what}", field=secret.name)
-    return found
-
-
-def hide_secrets(secrets: Sequence[str], text: str) -> str:
-    """The text, in which a platform or its package may have repeated a secret."""
-    for secret in secrets:
-        text = text.replace(secret, "…")
-    return text

@@ -12,7 +12,8 @@ from fastapi import Depends, Request, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.accounts.consents import AccountConsents, ConsentSeat, GivenClient, NewConsent
-from switchboard.app.accounts.service import CHANNEL_ACCOUNTS, ChannelAccounts, NewChannelAccount
+from switchboard.app.accounts.entered import NewChannelAccount
+from switchboard.app.accounts.service import CHANNEL_ACCOUNTS, ChannelAccounts
 from switchboard.server.contracts.base import Cursor, Limit, Line, Word
 from switchboard.server.contracts.channels import (
     AccountPage,
@@ -129,12 +130,17 @@ async def remove_account(caller: Operator, parts: Parts, name: Word, reason: Lin
 
 @router.post("/{name}/login", **operation("begin_login", "Sign an account in again", ConsentView, 404, 409, status=201))
 async def begin_login(caller: Operator, parts: Parts, request: Request, name: Word) -> Response:
-    """The same for an account that is there: the same person, client and scopes. Finished as any other."""
+    """Ask once more for what the account has: the same person, client and scopes. Finish it as any other sign-in."""
     return answer(await parts.of(ACCOUNT_CONSENTS).begin_again(_seat_of(caller, request), name), 201)
 
 
 def _seat_of(caller: Principal, request: Request) -> ConsentSeat:
-    return ConsentSeat(_asker_of(caller), port=(request.scope.get("server") or ("", 0))[1] or 0)
+    return ConsentSeat(_asker_of(caller), served_port(request))
+
+
+def served_port(request: Request) -> int:
+    """The port of this machine at which the request came in; 0: at none, but at a socket of Unix."""
+    return (request.scope.get("server") or ("", 0))[1] or 0
 
 
 def _asker_of(caller: Principal) -> str:

@@ -10,9 +10,10 @@ from typing import Final, get_args
 
 from starlette.responses import Response
 
+from switchboard.app.accounts.entered import NewChannelAccount
 from switchboard.app.accounts.offers import ChannelOffer, butlers_with_tools, find_offer, list_offers
 from switchboard.app.accounts.questions import put_given, put_value, read_value
-from switchboard.app.accounts.service import CHANNEL_ACCOUNTS, NewChannelAccount, Policy
+from switchboard.app.accounts.service import CHANNEL_ACCOUNTS, Policy
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.http.channels import CHANNEL_ACCOUNT_SERVICE
 from switchboard.server.web.forms import NOTHING_ENTERED, SECRET_FIELDS, Entered, Fields, choice_from

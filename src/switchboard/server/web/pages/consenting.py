@@ -12,9 +12,10 @@ from urllib.parse import quote, urlsplit
 from starlette.responses import Response
 
 from switchboard.app.accounts.consents import ConsentSeat, GivenClient, NewConsent
+from switchboard.app.accounts.entered import NewChannelAccount
 from switchboard.app.accounts.offers import find_offer
-from switchboard.app.accounts.service import CHANNEL_ACCOUNTS, NewChannelAccount
-from switchboard.server.http.channels import ACCOUNT_CONSENTS
+from switchboard.app.accounts.service import CHANNEL_ACCOUNTS
+from switchboard.server.http.channels import ACCOUNT_CONSENTS, served_port
 from switchboard.server.paths import WEB
 from switchboard.server.web.arrivals import is_loopback
 from switchboard.server.web.forms import NOTHING_ENTERED, SECRET_FIELDS, Entered, Fields
@@ -73,10 +74,12 @@ async def finish_consent(visit: Visit, fields: Fields) -> Response:
 
 
 def _seat_of(visit: Visit) -> ConsentSeat:
-    """The browser comes back to this machine; where that is the visitor's, it gets to us."""
-    host, listens = visit.arrival.host, (visit.request.scope.get("server") or ("", 0))[1] or 0
+    """Providers send the browser to its own machine: it gets to us only if the server runs there."""
+    host = visit.arrival.host
     port = _port_in(host) if is_loopback(host) and not visit.arrival.https else None
-    return ConsentSeat(_asker_of(visit), port or listens, f"{visit.arrival.scheme}://{host}{WEB}{_CONSENTS}/")
+    return ConsentSeat(
+        _asker_of(visit), port or served_port(visit.request), f"{visit.arrival.scheme}://{host}{WEB}{_CONSENTS}/"
+    )
 
 
 def _port_in(host: str) -> int | None:
