@@ -121,6 +121,13 @@ async def test_a_paused_task_is_not_due_and_goes_on_at_its_next_time(server: Ope
     ], "and no row for what was refused"
 
 
+async def test_of_orders_at_once_the_later_ones_see_what_the_first_has_done(server: Opened) -> None:
+    _, task_id = await make_task(server)
+    answers = await asyncio.gather(*(server.http.post(f"/v1/tasks/{task_id}/cancel") for _ in range(3)))
+    refused = [one.json()["error"]["message"] for one in answers if one.status_code == 409]
+    assert refused == ["the task is cancelled already, and is not due again"] * 2
+
+
 async def test_what_was_due_once_is_resumed_only_before_its_time(server: Opened) -> None:
     store, task_id = await make_task(server)
     await server.lab.database.run("update switchboard_schedule.task set wall = next_wall, cron = ''")

@@ -1,14 +1,14 @@
 """Tasks for operators: all of them, what became of each, and pausing, cancelling or carrying out one now.
 
-HTTP calls `TaskService` with the caller's `Principal`. Every change is audited, before it is committed: whoever is
-killed in between has changed nothing. The tables are those of the module `schedule`. Next:
-`modules/schedule/ledger.py`.
+HTTP calls `TaskService` with the caller's `Principal`. A change and its row in the audit are one transaction. The
+tables are those of the module `schedule`. Next: `modules/schedule/ledger.py`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -84,36 +84,24 @@ class TaskService:
 
     async def cancel(self, caller: Principal, task_id: UUID, reason: str | None = None) -> ShownLedger:
         """It is due no more. Raises NotFound, Conflict."""
-        stores, task = await self._find_task(task_id)
-        async with self._database.transaction() as one:
-            await _record_in_audit(one, caller, "cancelled", task_id, reason)
-            if not await ledger.cancel_task(
-                stores.within(one)(ACCOUNT), task_id, _describe_order("cancelled", caller, reason)
-            ):
+        async with self._ordered(caller, "cancelled", task_id, reason) as (store, task):
+            if not await ledger.cancel_task(store, task_id, _describe_order("cancelled", caller, reason)):
                 raise Conflict(f"the task is {task.state} already, and is not due again")
         return await self.show_ledger(task_id)
 
     async def pause(self, caller: Principal, task_id: UUID, reason: str | None = None) -> ShownLedger:
         """It is not due until it is resumed. Raises NotFound, Conflict."""
-        stores, task = await self._find_task(task_id)
-        async with self._database.transaction() as one:
-            await _record_in_audit(one, caller, "paused", task_id, reason)
-            if not await ledger.pause_active(
-                stores.within(one)(ACCOUNT), task_id, _describe_order("paused", caller, reason)
-            ):
+        async with self._ordered(caller, "paused", task_id, reason) as (store, task):
+            if not await ledger.pause_active(store, task_id, _describe_order("paused", caller, reason)):
                 raise Conflict(f"the task is {task.state} already, and is not due")
         return await self.show_ledger(task_id)
 
     async def resume(self, caller: Principal, task_id: UUID, reason: str | None = None) -> ShownLedger:
         """It goes on, from its next time; what was due in between is left out. Raises NotFound, Conflict."""
-        stores, task = await self._find_task(task_id)
-        async with self._database.transaction() as one:
-            await _record_in_audit(one, caller, "resumed", task_id, reason)
-            store = stores.within(one)(ACCOUNT)
-            if task.state != "paused" or not await ledger.resume_task(
-                store, task, await _plan_after_pause(store, task)
-            ):
+        async with self._ordered(caller, "resumed", task_id, reason) as (store, task):
+            if task.state != "paused":
                 raise Conflict(f"the task is {task.state}, and not paused")
+            await ledger.resume_task(store, task, await _plan_after_pause(store, task))
         return await self.show_ledger(task_id)
 
     async def run_now(
@@ -123,21 +111,17 @@ class TaskService:
 
         `seen`: `last_due` as the caller was shown it, so that an order that comes twice is carried out once.
         """
-        stores, task = await self._find_task(task_id)
-        if task.state == "cancelled":
-            raise Conflict("the task is cancelled; its person has to make a new one")
-        async with self._database.transaction() as whole:
-            await _record_in_audit(whole, caller, "run", task_id, reason)
-            async with stores.within(whole)(ACCOUNT).transaction() as one:
-                await ledger.lock_task(one, task.task_id)
-                last = last_due([_show_firing(firing) for firing in await ledger.firings_of(one, task.task_id, 1)])
-                now = (await ledger.look_around(one)).now.replace(microsecond=0)
-                if task.state == "paused":
-                    await ledger.wake_task(one, task, next_due(task.timing, now))
-                due = Due(now, wall_at(now, find_zone(task.zone)))
-                fresh = await ledger.add_firing(one, task, due, late=timedelta(), passed=0, missed="")
+        async with self._ordered(caller, "run", task_id, reason) as (store, task):
+            if task.state == "cancelled":
+                raise Conflict("the task is cancelled; its person has to make a new one")
+            last = last_due([_show_firing(firing) for firing in await ledger.firings_of(store, task_id, 1)])
+            now = (await ledger.look_around(store)).now.replace(microsecond=0)
+            if task.state == "paused":
+                await ledger.wake_task(store, task, next_due(task.timing, now))
+            due = Due(now, wall_at(now, find_zone(task.zone)))
+            fresh = await ledger.add_firing(store, task, due, late=timedelta(), passed=0, missed="")
             if not fresh or seen not in {None, last}:
-                raise Conflict("it was due meanwhile: what came of it stands below")
+                raise Conflict("it was due meanwhile: look at what came of it first")
         return await self.show_ledger(task_id)
 
     async def find(self, start: str) -> list[ShownTask]:
@@ -150,11 +134,27 @@ class TaskService:
             return []
         return [_show_task(one) for one in await ledger.page_of_tasks(store, ids=patterns, limit=_FEW)]
 
+    @asynccontextmanager
+    async def _ordered(
+        self, caller: Principal, done: str, task_id: UUID, reason: str | None
+    ) -> AsyncIterator[tuple[ModuleStore, Task]]:
+        """The task as it is now, which nobody else changes within the block. Raises NotFound.
+
+        One transaction with the row in the audit; that comes first, as the module's role may not write it.
+        """
+        stores, _ = await self._find_task(task_id)
+        async with self._database.transaction() as whole:
+            await _record_in_audit(whole, caller, done, task_id, reason)
+            async with stores.within(whole)(ACCOUNT).transaction() as one:
+                if (task := await ledger.lock_task(one, task_id)) is None:
+                    raise _no_task(task_id)
+                yield one, task
+
     async def _find_task(self, task_id: UUID) -> tuple[ModuleStores, Task]:
         stores = await self._rooms.find(MANIFEST)
         task = None if stores is None else await ledger.find_task(stores(ACCOUNT), task_id)
         if stores is None or task is None:
-            raise NotFound(f"there is no task {task_id}; see `switchboard tasks list`")
+            raise _no_task(task_id)
         return stores, task
 
     async def _find_store(self) -> ModuleStore | None:
@@ -166,6 +166,10 @@ class TaskService:
 def last_due(firings: Sequence[ShownFiring]) -> str:
     """The latest of these times; empty if there is none."""
     return firings[0].due.isoformat() if firings else ""
+
+
+def _no_task(task_id: UUID) -> NotFound:
+    return NotFound(f"there is no task {task_id}; see `switchboard tasks list`")
 
 
 async def _record_in_audit(database: Database, caller: Principal, done: str, task_id: UUID, reason: str | None) -> None:

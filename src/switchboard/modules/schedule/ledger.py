@@ -184,9 +184,9 @@ async def find_task(store: ModuleStore, task_id: UUID) -> Task | None:
     return next(iter(_tasks_from(await store.rows("tasks.find", task_id))), None)
 
 
-async def lock_task(store: ModuleStore, task_id: UUID) -> None:
-    """Nobody else changes it before the end of the transaction."""
-    await store.rows("tasks.lock", task_id)
+async def lock_task(store: ModuleStore, task_id: UUID) -> Task | None:
+    """The task as it is now; nobody else changes it before the end of the transaction."""
+    return next(iter(_tasks_from(await store.rows("tasks.lock", task_id))), None)
 
 
 async def count_tasks(store: ModuleStore, person: str) -> int:
@@ -236,9 +236,9 @@ async def pause_active(store: ModuleStore, task_id: UUID, why: str) -> bool:
     return await store.run("tasks.pause_active", task_id, why) > 0
 
 
-async def resume_task(store: ModuleStore, task: Task, following: Due) -> bool:
-    """For operators: from now on it is due then. False: it is not paused."""
-    return await store.run("tasks.resume", task.task_id, *_due_columns(following), zone_fingerprint(task.timing)) > 0
+async def resume_task(store: ModuleStore, task: Task, following: Due) -> None:
+    """For operators: a paused task, which is locked, is due then."""
+    await store.run("tasks.resume", task.task_id, *_due_columns(following), zone_fingerprint(task.timing))
 
 
 async def wake_task(store: ModuleStore, task: Task, following: Due | None) -> None:

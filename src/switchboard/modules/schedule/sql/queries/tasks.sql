@@ -53,7 +53,7 @@ select {{fields}} from task t where t.account = $1 and t.task_id = $2;
 
 -- name: lock
 -- Whoever else would carry it out now waits.
-select t.task_id from task t where t.account = $1 and t.task_id = $2 for update;
+select {{fields}} from task t where t.account = $1 and t.task_id = $2 for update;
 
 -- name: count_of
 select count(*) as number from task where account = $1 and person = $2 and state in ('active', 'paused');
