@@ -7,7 +7,9 @@ import logging
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -22,7 +24,8 @@ from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.ports.connector import SignInRefused
 from switchboard.testing.oauth import CLIENT_ID, CLIENT_SECRET, OAuthPerson, OAuthServer, Rotation
 from switchboard.testing.platform_server import Cut
-from switchboard.transport.oauth.token_file import KeptTokens, read_tokens, write_tokens
+from switchboard.transport.oauth.requests import refresh_tokens
+from switchboard.transport.oauth.token_file import KeptTokens, OAuthClient, read_tokens, write_tokens
 from switchboard.transport.oauth.tokens import TokenFile
 from tests.oauth import SIGN_IN, Terminal, now_of, signed_in
 from tests.oauth_node import POINTS
@@ -339,3 +342,39 @@ async def test_the_trial_is_announced_where_the_server_does_so(server: OAuthServ
     kept = await signed_in(server)
     assert kept.refresh_expires_at is not None
     assert round((kept.refresh_expires_at - kept.consented_at).total_seconds() / DAY) == 7
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b'{"access_token": "a", "expires_in": 1e300}', "makes no sense"),
+        (b'{"access_token": "a", "expires_in": "nan"}', "makes no sense"),
+        (b'{"access_token": "a", "refresh_token_expires_in": 1e300}', "makes no sense"),
+        (None, "has not answered within"),
+    ],
+    ids=["time", "no number", "end", "byte by byte"],
+)
+async def test_an_answer_of_no_use_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch, body: bytes | None, says: str
+) -> None:
+    monkeypatch.setattr("switchboard.transport.oauth.requests._WHOLE_S", 0.5)
+    dripping = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (9999 if body is None else len(body)))
+        writer.write(b" " if body is None else body)
+        while body is None and not writer.is_closing():
+            dripping.set()
+            writer.write(b" ")
+            with suppress(ConnectionError):
+                await writer.drain()
+            await asyncio.sleep(0.05)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
+        place = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/token"
+        client = OAuthClient(provider="google", client_id="c", authorization_endpoint=place, token_endpoint=place)
+        with pytest.raises(ConnectionError, match=says):
+            await refresh_tokens(client, "r", datetime.now(UTC))
+    assert dripping.is_set() == (body is None)

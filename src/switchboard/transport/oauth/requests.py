@@ -6,6 +6,7 @@ the refusal means. Nothing that is said of a failure quotes a secret. Next: `tok
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -94,20 +95,22 @@ async def _ask_tokens(client: OAuthClient, given: Mapping[str, str], now: dateti
     form |= {"client_secret": client.client_secret} if client.client_secret else {}
     try:
         async with (
+            asyncio.timeout(_WHOLE_S),
             httpx2.AsyncClient(timeout=_WHOLE_S, follow_redirects=False) as http,
             http.stream("POST", client.token_endpoint, data=form, headers={"accept": "application/json"}) as response,
         ):
             body, cut = await body_of(response, _MOST)
     except httpx2.HTTPError as error:
         raise ConnectionError(f"{host} cannot be reached: {type(error).__name__}") from None  # it has the request
+    except TimeoutError:
+        raise ConnectionError(f"{host} has not answered within {_WHOLE_S:g} s") from None
     status = response.status_code
     if status != 200 or cut:
         raise _refusal_of(str(host), status, body)
     try:
-        answer = msgspec.json.decode(body, type=_Answer, strict=False)
-    except msgspec.DecodeError:
+        return _tokens_in(msgspec.json.decode(body, type=_Answer, strict=False), now)
+    except (msgspec.DecodeError, ValueError, OverflowError):  # also of a time that there is not
         raise ConnectionError(f"{host} gives an answer that makes no sense, instead of tokens") from None
-    return _tokens_in(answer, now)
 
 
 def _tokens_in(answer: _Answer, asked_at: datetime) -> IssuedTokens:
