@@ -18,10 +18,10 @@ class TelegramAccountSettings(BaseModel, extra="forbid", frozen=True):
     api_url: str = Field(
         default="https://api.telegram.org", pattern=r"^https?://[^\s?#]+$", title="Address of the platform"
     )
-    poll_s: int = Field(default=30, ge=1, le=MAX_POLL_S)
-    quote: Literal["groups", "always", "never"] = "groups"
+    poll_s: int = Field(default=30, ge=1, le=MAX_POLL_S, title="Seconds that a poll waits for messages")
+    quote: Literal["groups", "always", "never"] = Field(default="groups", title="Where answers quote the message")
     """Where an answer shows the message that it answers."""
-    drafts: bool = True
+    drafts: bool = Field(default=True, title="Show answers while they are written")
     """Whether private chats show an answer while it is written."""
-    webhook: bool = False
+    webhook: bool = Field(default=False, title="Receive by webhook")
     """Telegram posts updates to the server, and is not polled."""
