@@ -27,7 +27,7 @@ class FilledForm(Struct, frozen=True):
     """A form, and what is entered. Names in braces stand for ids of `forms_house.py`.
 
     `page`: where it is; `way`: forms that are sent before, as only the answer to the last of them has it. `told`: what
-    the page says to whom sends it once more after it was done; empty: the same as the first time. `views`: what
+    the page says when it is sent once more after it was done; empty: the same as the first time. `views`: what
     changes nothing, or makes something new each time; each time is on the record.
     """
 

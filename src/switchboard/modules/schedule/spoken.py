@@ -1,7 +1,7 @@
 """When a person means, as they said it: `tonight`, `tomorrow 9:00`, `in 2 hours`, `thursday evening`, or a date. Pure.
 
 `tools.py` reads its argument by it, as small models know what was said and not what it means. In: the words, and what
-time it is there; out: a wall time, naive. What is told of the task has the whole of it. Next: `planning.py`.
+time it is there; out: a wall time, naive, which is told in full wherever the task is. Next: `planning.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DATED: Final = re.compile(
 _PARTS: Final = {"morning": 9, "noon": 12, "afternoon": 15, "evening": 19, "night": 20, "tonight": 20}
 """The hours that are meant if none is said."""
 _LATE: Final = {"afternoon": 8, "evening": 12, "night": 12, "tonight": 12}
-"""In these, earlier hours are those of the second half of the day."""
+"""In these, hours before that one are meant on the clock of twelve hours: `8 in the evening` is 20:00."""
 _COUNTS: Final = {"a": 1, "an": 1, "one": 1, "two": 2, "three": 3}
 _COUNT: Final = rf"(\d{{1,3}}|{'|'.join(_COUNTS)})"
 _LATER: Final = re.compile(rf"in {_COUNT} (minutes?|hours?)")
@@ -68,7 +68,7 @@ def _time_of(text: str, spoken: re.Match[str]) -> time:
     part, half = spoken["part"] or "", spoken["half"]
     hour = int(spoken["hour"] or _PARTS[part])
     if half:
-        hour = hour % 12 + 12 * (half == "pm") if 1 <= hour <= 12 else 24
+        hour = hour % 12 + 12 * (half == "pm") if 1 <= hour <= 12 else 24  # which is refused below
     elif 1 <= hour < _LATE.get(part, 0):
         hour += 12
     try:

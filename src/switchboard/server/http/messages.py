@@ -57,8 +57,9 @@ async def list_messages(  # noqa: PLR0913, PLR0917 - one parameter per filter of
 ) -> Response:
     """Newest first; a connector sees those of its endpoint. They came in in [since, until).
 
-    `system_id`, `team_id`: to whom they went, or at which team they died. A page looks through 10,000 messages at most,
-    unless only channel, endpoint and time are asked for: it may have fewer than `limit`, or none, and a `next_cursor`.
+    `system_id`: the butler that got them; `team_id`: its team, or the one in which they died. A page looks through
+    10,000 messages at most, unless only channel, endpoint and time are asked for: it may have fewer than `limit`, or
+    none, and a `next_cursor`.
     """
     wanted = MessageFilter(channel, endpoint, sender, system_id, team_id, state)
     found = await parts.of(SEARCH).find(caller, wanted, Period(since, until), cursor=cursor, limit=limit, whole=True)
