@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -25,6 +25,7 @@ from switchboard.domain.shown import MessageState
 from switchboard.journey.rulebook import RuleBook
 from switchboard.lanes.notifier import Notifier
 from switchboard.store.database import Database
+from switchboard.store.messages import searching as found_texts
 from switchboard.store.migrate import migrate
 from switchboard.store.rules import teams
 from tests.commands import Cli
@@ -220,12 +221,21 @@ async def test_texts_are_whole_in_the_api_and_a_page_has_room_for_some(
     page = await listed(server, limit=4)
     assert {one["text"] for one in page["messages"]} == {"word " * 200}
     monkeypatch.setattr(searching, "PAGE_CHARACTERS", 2500)
+    fetched: list[Sequence[UUID]] = []
+    whole_texts = found_texts.whole_texts
+
+    async def watched(database: Database, request_ids: Sequence[UUID]) -> Mapping[UUID, str]:
+        fetched.append(request_ids)
+        return await whole_texts(database, request_ids)
+
+    monkeypatch.setattr(found_texts, "whole_texts", watched)
     short = await listed(server, limit=4)
     assert ids_in(short) == ids_in(page)[:3]
     following = await listed(server, limit=4, cursor=short["next_cursor"])
     assert ids_in(following)[0] == ids_in(page)[3]
     older = await listed(server, limit=4, cursor=following["next_cursor"])
     assert ids_in(await listed(server, limit=4, cursor=older["newer_cursor"])) == ids_in(following)
+    assert [len(ids) for ids in fetched] == [3] * 4, "what is not shown is not held in memory"
 
 
 async def test_the_command_line_finds_the_same(
