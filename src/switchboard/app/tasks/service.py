@@ -84,21 +84,21 @@ class TaskService:
 
     async def cancel(self, caller: Principal, task_id: UUID, reason: str | None = None) -> ShownLedger:
         """It is due no more. Raises NotFound, Conflict."""
-        async with self._carry_out(caller, "cancelled", task_id, reason) as (store, task):
+        async with self._open_order(caller, "cancelled", task_id, reason) as (store, task):
             if not await ledger.cancel_task(store, task_id, _describe_order("cancelled", caller, reason)):
                 raise Conflict(f"the task is {task.state} already, and is not due again")
         return await self.show_ledger(task_id)
 
     async def pause(self, caller: Principal, task_id: UUID, reason: str | None = None) -> ShownLedger:
         """It is not due until it is resumed. Raises NotFound, Conflict."""
-        async with self._carry_out(caller, "paused", task_id, reason) as (store, task):
+        async with self._open_order(caller, "paused", task_id, reason) as (store, task):
             if not await ledger.pause_active(store, task_id, _describe_order("paused", caller, reason)):
                 raise Conflict(f"the task is {task.state} already, and is not due")
         return await self.show_ledger(task_id)
 
     async def resume(self, caller: Principal, task_id: UUID, reason: str | None = None) -> ShownLedger:
         """It goes on, from its next time; what was due in between is left out. Raises NotFound, Conflict."""
-        async with self._carry_out(caller, "resumed", task_id, reason) as (store, task):
+        async with self._open_order(caller, "resumed", task_id, reason) as (store, task):
             if task.state != "paused":
                 raise Conflict(f"the task is {task.state}, and not paused")
             await ledger.resume_task(store, task, await _plan_after_pause(store, task))
@@ -111,7 +111,7 @@ class TaskService:
 
         `seen`: `last_due` as the caller was shown it, so that an order that comes twice is carried out once.
         """
-        async with self._carry_out(caller, "run", task_id, reason) as (store, task):
+        async with self._open_order(caller, "run", task_id, reason) as (store, task):
             if task.state == "cancelled":
                 raise Conflict("the task is cancelled; its person has to make a new one")
             last = last_due([_show_firing(firing) for firing in await ledger.firings_of(store, task_id, 1)])
@@ -135,7 +135,7 @@ class TaskService:
         return [_show_task(one) for one in await ledger.page_of_tasks(store, ids=patterns, limit=_FEW)]
 
     @asynccontextmanager
-    async def _carry_out(
+    async def _open_order(
         self, caller: Principal, done: str, task_id: UUID, reason: str | None
     ) -> AsyncIterator[tuple[ModuleStore, Task]]:
         """The task as it is now, which nobody else changes within the block. Raises NotFound.
