@@ -77,8 +77,8 @@ class MemoryService:
         """A page, newest first, and the cursor of the next. Raises InvalidInput."""
         below = uuid_cursor(cursor)
         page = await facts.list_facts(self._database, wanted.system_id, wanted.author, below, limit)
-        await self._record_in_audit(
-            caller, "read", {"system_id": wanted.system_id, "author": wanted.author, "facts": len(page)}
+        await _record_in_audit(
+            self._database, caller, "read", {"system_id": wanted.system_id, "author": wanted.author, "facts": len(page)}
         )
         return page, str(page[-1].fact_id) if len(page) == limit else None
 
@@ -88,7 +88,9 @@ class MemoryService:
         """A page of facts with any of these words, newest first, and the cursor of the next. Raises InvalidInput."""
         below = uuid_cursor(cursor)
         page = await facts.search_facts(self._database, words, system_id, below, limit)
-        await self._record_in_audit(caller, "read", {"system_id": system_id, "words": words, "facts": len(page)})
+        await _record_in_audit(
+            self._database, caller, "read", {"system_id": system_id, "words": words, "facts": len(page)}
+        )
         return page, str(page[-1].fact_id) if len(page) == limit else None
 
     async def entities(self, caller: Principal, system_id: SystemId, words: str) -> list[ShownEntity]:
@@ -97,7 +99,7 @@ class MemoryService:
         names = await StoredNames(self._database).of({one.author for one in known})
         gathered = gather_entities(known, await aliases.list_aliases(self._database, system_id), names)
         found = find_entities(words, gathered) if words else [FoundEntity(one, 0, "") for one in gathered]
-        await self._record_in_audit(caller, "read", {"system_id": system_id, "entities": len(found)})
+        await _record_in_audit(self._database, caller, "read", {"system_id": system_id, "entities": len(found)})
         return [_show_entity(system_id, one) for one in found]
 
     async def add(self, caller: Principal, stated: StatedByOperator) -> ShownFact:
@@ -115,7 +117,7 @@ class MemoryService:
                 if found is None:
                     raise Conflict("these words were forgotten, and are not kept again; say it in other words")
                 detail = {"fact_id": str(found.fact_id), "author": reader.person}
-                await self._record_in_audit(caller, "added", detail, database=one)
+                await _record_in_audit(one, caller, "added", detail)
             if stated.shared:
                 await self._share_fact(one, caller, found.fact_id, None)
         return found if not stated.shared else replace(found, space="shared")
@@ -153,14 +155,14 @@ class MemoryService:
                 if await facts.get_fact(one, fact_id) is None:
                     raise _no_fact(fact_id)
                 raise Conflict(f"fact {fact_id} counts as never said already")
-            await self._record_in_audit(caller, "undone", {"fact_id": str(fact_id)}, reason, one)
+            await _record_in_audit(one, caller, "undone", {"fact_id": str(fact_id)}, reason)
 
     async def fact(self, caller: Principal, fact_id: UUID) -> tuple[ShownFact, ShownStanding, list[FactSource]]:
         """A fact with what became of it, and its sources. Raises NotFound."""
         found = await facts.get_fact(self._database, fact_id)
         if found is None:
             raise _no_fact(fact_id)
-        await self._record_in_audit(caller, "read", {"fact_id": str(fact_id)})
+        await _record_in_audit(self._database, caller, "read", {"fact_id": str(fact_id)})
         fact, sources = found
         return fact, await facts.find_standing(self._database, fact), sources
 
@@ -169,7 +171,7 @@ class MemoryService:
         if not fact_ids:
             return {}
         found = await facts.list_named(self._database, fact_ids)
-        await self._record_in_audit(caller, "read", {"fact_ids": sorted(map(str, fact_ids))})
+        await _record_in_audit(self._database, caller, "read", {"fact_ids": sorted(map(str, fact_ids))})
         return {one.fact_id: one for one in found}
 
     async def share(self, caller: Principal, fact_id: UUID, reason: str | None = None) -> None:
@@ -183,7 +185,7 @@ class MemoryService:
             return
         if not await facts.share_as_operator(one, fact_id):
             raise _no_fact(fact_id)
-        await self._record_in_audit(caller, "shared", {"fact_id": str(fact_id)}, reason, one)
+        await _record_in_audit(one, caller, "shared", {"fact_id": str(fact_id)}, reason)
 
     async def forget(self, caller: Principal, fact_id: UUID, reason: str | None = None) -> int:
         """Forget a fact and others that contain it; returns how many facts were removed. Raises NotFound."""
@@ -191,7 +193,7 @@ class MemoryService:
             gone = await facts.forget(one, fact_id)
             if not gone:
                 raise _no_fact(fact_id)
-            await self._record_in_audit(caller, "forgotten", {"fact_id": str(fact_id), "facts": gone}, reason, one)
+            await _record_in_audit(one, caller, "forgotten", {"fact_id": str(fact_id), "facts": gone}, reason)
         return gone
 
     async def runs(
@@ -200,7 +202,7 @@ class MemoryService:
         """A page of the runs that looked for facts, newest first, and the cursor of the next. Raises InvalidInput."""
         below = uuid_cursor(cursor)
         page = await consolidation.list_runs(self._database, system_id, below, limit)
-        await self._record_in_audit(caller, "read", {"system_id": system_id, "runs": len(page)})
+        await _record_in_audit(self._database, caller, "read", {"system_id": system_id, "runs": len(page)})
         return page, str(page[-1].run) if len(page) == limit else None
 
     async def undo_run(self, caller: Principal, run: UUID, reason: str | None = None) -> int:
@@ -210,7 +212,7 @@ class MemoryService:
             if undone is None:
                 raise NotFound(f"there is no run {run}; see `switchboard memory runs`")
             if undone:
-                await self._record_in_audit(caller, "undone", {"run": str(run), "facts": undone}, reason, one)
+                await _record_in_audit(one, caller, "undone", {"run": str(run), "facts": undone}, reason)
         return undone
 
     async def summaries(
@@ -219,7 +221,7 @@ class MemoryService:
         """A page, newest first, and the cursor of the next. Raises InvalidInput."""
         below = uuid_cursor(cursor)
         page = list(await compaction.list_summaries(self._database, system_id, below, limit))
-        await self._record_in_audit(caller, "read", {"system_id": system_id, "summaries": len(page)})
+        await _record_in_audit(self._database, caller, "read", {"system_id": system_id, "summaries": len(page)})
         return page, str(page[-1].summary_id) if len(page) == limit else None
 
     async def restore(self, caller: Principal, summary_id: UUID, reason: str | None = None) -> int:
@@ -233,20 +235,15 @@ class MemoryService:
                     f"nothing of summary {summary_id} can be restored: that was done, or is over after 30 days"
                 )
             detail = {"summary_id": str(summary_id), "entries": restored}
-            await self._record_in_audit(caller, "restored", detail, reason, one)
+            await _record_in_audit(one, caller, "restored", detail, reason)
         return restored
 
-    async def _record_in_audit(
-        self,
-        caller: Principal,
-        done: str,
-        detail: Mapping[str, object],
-        reason: str | None = None,
-        database: Database | None = None,
-    ) -> None:
-        """A change is recorded in its own transaction, `database`."""
-        given = {"reason": reason} if reason else {}
-        await audit.append(database or self._database, caller.name, f"memory:{done}", {**detail, **given})
+
+async def _record_in_audit(
+    database: Database, caller: Principal, done: str, detail: Mapping[str, object], reason: str | None = None
+) -> None:
+    given = {"reason": reason} if reason else {}
+    await audit.append(database, caller.name, f"memory:{done}", {**detail, **given})
 
 
 def _show_entity(system_id: SystemId, found: FoundEntity) -> ShownEntity:
