@@ -28,7 +28,15 @@ from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Team, TeamId
 from switchboard.server.http.rules import RULE_RECORDS, RULE_SERVICE
-from switchboard.server.web.forms import NOTHING_ENTERED, Entered, Fields, number_from, reason_from, target_from
+from switchboard.server.web.forms import (
+    NOTHING_ENTERED,
+    Entered,
+    Fields,
+    number_from,
+    reason_from,
+    receivers_of,
+    target_from,
+)
 from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.reading import cut_list
 from switchboard.server.web.visit import Visit
@@ -105,6 +113,7 @@ async def show_rule(
         deleting=isinstance(effect, WrittenRules),
         untouched=NOTHING_ENTERED,
         channels=sorted(visit.services.runtime.channels),
+        receivers=receivers_of(visit.services.runtime.rule_book.rules),
         entered=entered,
         outcome=_OUTCOMES.get(visit.asked("done") or ""),
     )
@@ -149,6 +158,7 @@ async def _show_new_rule(visit: Visit, entered: Entered, effect: WrittenRule | N
         effect=effect,
         deleting=False,
         channels=sorted(visit.services.runtime.channels),
+        receivers=receivers_of(visit.services.runtime.rule_book.rules),
         entered=entered,
     )
 
