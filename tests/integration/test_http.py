@@ -22,7 +22,6 @@ from pydantic import SecretStr
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
-from switchboard.app import cursors
 from switchboard.app.ops.doctor import check_database
 from switchboard.app.settings import Settings
 from switchboard.core.routing.explain import in_order
@@ -366,26 +365,6 @@ async def test_pages_hold_everything_once_newest_first(server: Opened) -> None:
                 break
         assert seen == sent[::-1]
         assert error_of(await server.http.get(path, params={"cursor": "?"})) == (422, "invalid_cursor")
-
-
-async def test_a_page_of_long_messages_ends_sooner_and_the_next_goes_on(
-    server: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One of 500 messages of a megabyte took a gigabyte of memory."""
-    monkeypatch.setattr(cursors, "_AT_ONCE", 2)
-    monkeypatch.setattr(cursors, "PAGE_CHARACTERS", 40)
-    sent = [
-        (await server.submit(envelope_json("x" * 15 if n > 2 else "short", sender=f"s{n}"))).json()["request_id"]
-        for n in range(9)
-    ]
-    pages: list[list[str]] = []
-    cursor: str | None = None
-    while not pages or cursor is not None:
-        page = (await server.http.get("/v1/messages", params={"cursor": cursor} if cursor else {})).json()
-        pages.append([row["request_id"] for row in page["messages"]])
-        cursor = page["next_cursor"]
-    assert [len(page) for page in pages] == [4, 4, 1]
-    assert [request_id for page in pages for request_id in page] == sent[::-1]
 
 
 async def test_filters_narrow_lists(answering: Opened) -> None:
