@@ -11,9 +11,11 @@ from tests.places import passable
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
-    """With spaces in its name."""
-    with passable("switchboard cli ") as directory:
+def place(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A directory for one test; where the executable itself is tested, with spaces in its name."""
+    with passable(
+        "switchboard cli " if request.path.stem.startswith("test_cli_") else "switchboard-test-"
+    ) as directory:
         yield directory
 
 

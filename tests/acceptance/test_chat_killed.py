@@ -35,7 +35,7 @@ async def test_an_answer_is_given_once_whatever_is_killed(place: Path) -> None:
             await tab.open(f"{url}/ui/chat")
             await tab.type("Please wait")
             await tab.leave_by_key("Enter")
-            await tab.until("document.querySelector('.standing').textContent.includes('slow is working on it')")
+            await tab.until("document.querySelector('.standing')?.textContent.includes('slow is working on it')")
             await asyncio.to_thread(living.__exit__, None, None, None)
 
             env |= {"SWITCHBOARD_PORT": str(urlsplit(url).port)}

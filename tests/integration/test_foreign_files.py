@@ -193,7 +193,7 @@ def test_a_plain_user_believes_root_but_no_third_user(place: Path) -> None:
 def test_the_data_directory_is_made_closed(place: Path) -> None:
     with running(environment(place / "data"), "up") as server:
         assert (place / "data").stat().st_mode & 0o7777 == (0o710 if os.geteuid() == 0 else 0o700)
-        assert told(server.environment, "messages", "list") == {"messages": [], "next_cursor": None}
+        assert told(server.environment, "messages", "list")["messages"] == []
 
 
 # The operator's token stays at home

@@ -360,22 +360,32 @@ async def test_an_answer_of_no_use_keeps_nobody_waiting(
 ) -> None:
     monkeypatch.setattr("switchboard.transport.oauth.requests._WHOLE_S", 0.5)
     dripping = asyncio.Event()
+    served: list[asyncio.Task[None]] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (9999 if body is None else len(body)))
-        writer.write(b" " if body is None else body)
-        while body is None and not writer.is_closing():
-            dripping.set()
-            writer.write(b" ")
-            with suppress(ConnectionError):
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (9999 if body is None else len(body)))
+            writer.write(b" " if body is None else body)
+            while body is None and not writer.is_closing():
+                dripping.set()
+                writer.write(b" ")
                 await writer.drain()
-            await asyncio.sleep(0.05)
-        writer.close()
+                await asyncio.sleep(0.05)
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(asyncio.create_task(serve(reader, writer)))
+
+    async with await asyncio.start_server(begin, "127.0.0.1", 0) as listening:
         place = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/token"
         client = OAuthClient(provider="google", client_id="c", authorization_endpoint=place, token_endpoint=place)
         with pytest.raises(ConnectionError, match=says):
             await refresh_tokens(client, "r", datetime.now(UTC))
+    for one in served:
+        one.cancel()
+    await asyncio.gather(*served, return_exceptions=True)
     assert dripping.is_set() == (body is None)

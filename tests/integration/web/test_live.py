@@ -250,7 +250,7 @@ async def test_a_page_follows_what_is_done_elsewhere_and_leaves_what_is_entered(
         await _refuse(server)
         await tab.until("document.body.innerText.includes('Nothing waits for a decision')")
         await tab.until("document.title === '(3) Approvals · Switchboard'")
-        assert "3" in await tab.evaluate("document.getElementById('waits').innerText")
+        await tab.until("document.getElementById('waits').innerText.includes('3')")
         assert tab.troubles == []
         await tab.open(f"{server.url}/ui/dead-letters")
         await tab.until(_READY)

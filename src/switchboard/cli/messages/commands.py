@@ -97,7 +97,7 @@ def _print_found(page: Json) -> None:
     )
     names = ("id", "received", "state", "channel", "sender", "went to", "text")
     out().print(table(*names, rows=rows, keep=("id", "received", "state"), room=12))
-    if page["looked_until"]:
+    if page.get("looked_until"):
         looked = f"looked through 10,000 messages, as far as {when(page['looked_until'])}"
         out().print(looked, style="dim", soft_wrap=True)
 

@@ -65,6 +65,7 @@ _FORMS: Final[Mapping[str, str]] = {
         "must be a name of up to 100 letters, digits and . _ @ -, with a letter or digit first"
     ),
     r"^(auto|[a-z]{2,3})$": "must be auto, or the code of a language, such as de",
+    r"^(?:[A-Z]{2})?$": "must be the code of a country, such as DE, or empty",
     r"^[0-9]{5,25}$": "must be an id of 5 to 25 digits",
     r"^([a-z0-9_]{1,512}/[A-Za-z_]{2,10})?$": "must be a template and its language, such as come_back/en_US, or empty",
     r"^v[0-9]{2}\.[0-9]$": "must be a version such as v25.0",
