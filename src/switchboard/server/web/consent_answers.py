@@ -1,7 +1,7 @@
 """A browser that comes back from the page of a provider, with its answer in the address.
 
 `site.py` calls it, without a session: browsers withhold the cookie on the way in from another site. So the answer is
-only kept, for whoever has begun the sign-in, and the browser is led to their page, at the name by which they had opened
+only kept, for the person who began the sign-in, and the browser is led to their page, at the name by which they opened
 it; the cookie may count under that name alone. The address with the answer stays in no history and is in no log. Next:
 `app/accounts/consents.py`, `pages/consenting.py`.
 """
